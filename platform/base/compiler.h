@@ -1,0 +1,22 @@
+/* compiler.h - the few attributes we use, under one name each. Nothing else may test for a compiler. */
+#ifndef PLATFORM_BASE_COMPILER_H
+#define PLATFORM_BASE_COMPILER_H
+
+#include <stddef.h>
+
+#define MC_MUST_CHECK __attribute__((warn_unused_result))
+#define MC_INLINE static inline __attribute__((always_inline))
+#define MC_NOINLINE __attribute__((noinline))
+#define MC_UNUSED __attribute__((unused))
+#define MC_ALIGNED(n) __attribute__((aligned(n)))
+
+/* mingw's printf family is the C99 one under -std=c17, which GCC calls gnu_printf. */
+#if defined(__MINGW32__)
+#define MC_PRINTF(fmt, first) __attribute__((format(gnu_printf, fmt, first)))
+#else
+#define MC_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#endif
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif

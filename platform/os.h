@@ -1,0 +1,110 @@
+/* os.h - the one header that stands for an operating system.
+ *
+ * platform/linux and platform/windows implement it under the same file names (os_file.c, os_memory.c, os_thread.c,
+ * os_affinity.c, os_clock.c, os_process.c). Rules of the seam: UTF-8 paths in, mc_code out, sizes in bytes, times in
+ * nanoseconds, no OS type in a signature. */
+#ifndef PLATFORM_OS_H
+#define PLATFORM_OS_H
+
+#include "platform/base/bytes.h"
+#include "platform/base/err.h"
+
+/* ---- facts ------------------------------------------------------------------------------------------------------ */
+
+struct os_caps {
+    size_t page_bytes;            /* 4096 on every machine we know */
+    size_t map_granularity_bytes; /* offset of a mapping must be a multiple: page on Linux, 64 KiB on Windows */
+    bool can_advise_hugepages;    /* os_mem_alloc with OS_MEM_HUGE has an effect */
+};
+
+void os_caps_get(struct os_caps *caps);
+
+/* ---- files (os_file.c) ------------------------------------------------------------------------------------------ */
+
+struct os_file;
+
+/* Opens a regular file for reading. A directory, pipe, device or missing file is an error naming `path`; opening a pipe
+ * never blocks. */
+MC_MUST_CHECK enum mc_code os_file_open(const char *path, struct os_file **out, struct mc_err *err);
+void os_file_close(struct os_file *f);
+uint64_t os_file_size(const struct os_file *f); /* when it was opened */
+const char *os_file_path(const struct os_file *f);
+
+/* Reads exactly `size` bytes at `off`, or fails with MC_EIO (a file that has become shorter is named as such).
+ * Threads: any, at the same time. */
+MC_MUST_CHECK enum mc_code os_file_read_at(struct os_file *f, uint64_t off, void *dst, size_t size, struct mc_err *err);
+
+/* The whole file, read only. The file may be closed afterwards. If the file shrinks or its disk fails while mapped, touching
+ * the lost part reads zeros and makes os_map_damaged true instead of killing the process (Linux: a SIGBUS handler installed by
+ * the first os_map_open; Windows keeps mapped files from being cut, so it is always false there). An empty file is MC_EFORMAT. */
+struct os_map;
+MC_MUST_CHECK enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *err);
+void os_map_close(struct os_map *m);
+struct mc_span os_map_bytes(const struct os_map *m);
+bool os_map_damaged(const struct os_map *m);
+/* Asks the system to bring a part in soon; never fails, never waits. */
+void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size);
+
+/* Reads a whole small file (config, prompt, token list) of at most max_bytes; *data is malloc'ed, has a NUL behind its end, and
+ * belongs to the caller. "-" is standard input. */
+MC_MUST_CHECK enum mc_code os_file_read_all(const char *path, size_t max_bytes, char **data, size_t *size, struct mc_err *err);
+
+/* Writes a new file: create (truncate), write, finish. A full disk or missing right is MC_EIO naming the path; os_writer_abort
+ * closes and removes the file. Exactly one of finish and abort must be called. */
+struct os_writer;
+MC_MUST_CHECK enum mc_code os_writer_create(const char *path, struct os_writer **out, struct mc_err *err);
+MC_MUST_CHECK enum mc_code os_writer_write(struct os_writer *w, const void *data, size_t size, struct mc_err *err);
+MC_MUST_CHECK enum mc_code os_writer_finish(struct os_writer *w, struct mc_err *err);
+void os_writer_abort(struct os_writer *w);
+
+/* ---- memory (os_memory.c) --------------------------------------------------------------------------------------- */
+
+enum os_mem_flags { OS_MEM_PLAIN = 0, OS_MEM_HUGE = 1 /* ask for large pages where they can be had; never fails for lack of them */ };
+
+/* Zeroed memory, aligned to at least 4096 (2 MiB with OS_MEM_HUGE and size >= 2 MiB); the pages come on first touch.
+ * `label` is a literal for the memory report. */
+MC_MUST_CHECK enum mc_code os_mem_alloc(size_t size, enum os_mem_flags flags, const char *label, void **out, struct mc_err *err);
+void os_mem_free(void *p, size_t size); /* NULL does nothing */
+
+/* ---- threads (os_thread.c), CPUs (os_affinity.c) ---------------------------------------------------------------- */
+
+struct os_thread;
+typedef void (*os_thread_fn)(void *arg);
+/* name: at most 15 bytes. */
+MC_MUST_CHECK enum mc_code os_thread_start(os_thread_fn fn, void *arg, const char *name, struct os_thread **out, struct mc_err *err);
+void os_thread_join(struct os_thread *t); /* waits and frees */
+
+/* Sleeps while *word == expected; may return early for no reason. Linux futex, Windows WaitOnAddress. */
+void os_wait_u32(const uint32_t *word, uint32_t expected);
+void os_wake_all_u32(const uint32_t *word);
+/* One turn of a busy wait (pause instruction). */
+void os_cpu_relax(void);
+void os_thread_yield(void);
+
+/* OS numbers of the CPUs this process may use (affinity and cpuset respected, not sysconf), ascending.
+ * Writes at most cap entries, returns the count (>= 1). */
+size_t os_cpus_allowed(unsigned *cpus, size_t cap);
+/* Binds the calling thread to one CPU. */
+MC_MUST_CHECK enum mc_code os_thread_bind(unsigned cpu, struct mc_err *err);
+
+/* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
+
+uint64_t os_clock_ns(void); /* monotonic */
+uint64_t os_rss_peak_bytes(void);
+uint64_t os_memory_available_bytes(void);
+/* Folder of the running program, without a slash at its end. */
+MC_MUST_CHECK enum mc_code os_program_dir(char *buf, size_t cap, struct mc_err *err);
+/* Value of an environment variable into buf (empty if unset); UTF-8. Only runtime/app calls this. */
+bool os_env_get(const char *name, char *buf, size_t cap);
+bool os_file_exists(const char *path);
+bool os_stderr_is_terminal(void);
+bool os_stdin_is_terminal(void);
+/* Standard streams in binary mode, UTF-8 console, SIGPIPE ignored. Called first thing in main. */
+void os_console_setup(void);
+/* main's arguments as UTF-8 (Windows: from the wide command line; Linux: what main got). */
+void os_args_utf8(int *argc, char ***argv);
+/* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. */
+void os_interrupt_catch(void);
+bool os_interrupted(void);
+
+#endif
