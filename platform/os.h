@@ -34,9 +34,11 @@ const char *os_file_path(const struct os_file *f);
  * Threads: any, at the same time. */
 MC_MUST_CHECK enum mc_code os_file_read_at(struct os_file *f, uint64_t off, void *dst, size_t size, struct mc_err *err);
 
-/* The whole file, read only. The file may be closed afterwards. If the file shrinks or its disk fails while mapped, touching
+/* The whole file, read only, and at least 64 readable bytes after its last one, so that a kernel's last vector load may
+ * run over. The file may be closed afterwards. If the file shrinks or its disk fails while mapped, touching
  * the lost part reads zeros and makes os_map_damaged true instead of killing the process (Linux: a SIGBUS handler installed by
- * the first os_map_open; Windows keeps mapped files from being cut, so it is always false there). An empty file is MC_EFORMAT. */
+ * the first os_map_open; Windows keeps mapped files from being cut, so it is always false there). An empty file is MC_EFORMAT.
+ */
 struct os_map;
 MC_MUST_CHECK enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *err);
 void os_map_close(struct os_map *m);
@@ -59,11 +61,15 @@ void os_writer_abort(struct os_writer *w);
 
 /* ---- memory (os_memory.c) --------------------------------------------------------------------------------------- */
 
-enum os_mem_flags { OS_MEM_PLAIN = 0, OS_MEM_HUGE = 1 /* ask for large pages where they can be had; never fails for lack of them */ };
+enum os_mem_flags {
+    OS_MEM_PLAIN = 0,
+    OS_MEM_HUGE = 1 /* ask for large pages where they can be had; never fails for lack of them */
+};
 
 /* Zeroed memory, aligned to at least 4096 (2 MiB with OS_MEM_HUGE and size >= 2 MiB); the pages come on first touch.
- * `label` is a literal for the memory report. */
-MC_MUST_CHECK enum mc_code os_mem_alloc(size_t size, enum os_mem_flags flags, const char *label, void **out, struct mc_err *err);
+ * `label` is a literal for the memory report and the error. Of 0 bytes *out is NULL. */
+MC_MUST_CHECK enum mc_code os_mem_alloc(size_t size, enum os_mem_flags flags, const char *label, void **out,
+                                        struct mc_err *err);
 void os_mem_free(void *p, size_t size); /* NULL does nothing */
 
 /* ---- threads (os_thread.c), CPUs (os_affinity.c) ---------------------------------------------------------------- */
@@ -71,7 +77,8 @@ void os_mem_free(void *p, size_t size); /* NULL does nothing */
 struct os_thread;
 typedef void (*os_thread_fn)(void *arg);
 /* name: at most 15 bytes. */
-MC_MUST_CHECK enum mc_code os_thread_start(os_thread_fn fn, void *arg, const char *name, struct os_thread **out, struct mc_err *err);
+MC_MUST_CHECK enum mc_code os_thread_start(os_thread_fn fn, void *arg, const char *name, struct os_thread **out,
+                                           struct mc_err *err);
 void os_thread_join(struct os_thread *t); /* waits and frees */
 
 /* Sleeps while *word == expected; may return early for no reason. Linux futex, Windows WaitOnAddress. */
@@ -81,11 +88,17 @@ void os_wake_all_u32(const uint32_t *word);
 void os_cpu_relax(void);
 void os_thread_yield(void);
 
-/* OS numbers of the CPUs this process may use (affinity and cpuset respected, not sysconf), ascending.
- * Writes at most cap entries, returns the count (>= 1). */
+/* OS numbers of the CPUs the calling thread may use (affinity and cpuset respected, not sysconf), ascending.
+ * Writes at most cap entries, returns how many (>= 1). On Windows number = 64 * processor group + index in the group. */
 size_t os_cpus_allowed(unsigned *cpus, size_t cap);
 /* Binds the calling thread to one CPU. */
 MC_MUST_CHECK enum mc_code os_thread_bind(unsigned cpu, struct mc_err *err);
+/* The calling thread's CPU set, to be put back after a while of being bound. The bits are the system's own. */
+struct os_affinity {
+    uint64_t bits[128];
+};
+void os_thread_affinity_get(struct os_affinity *out);
+void os_thread_affinity_set(const struct os_affinity *saved);
 
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 
@@ -94,7 +107,8 @@ uint64_t os_rss_peak_bytes(void);
 uint64_t os_memory_available_bytes(void);
 /* Folder of the running program, without a slash at its end. */
 MC_MUST_CHECK enum mc_code os_program_dir(char *buf, size_t cap, struct mc_err *err);
-/* Value of an environment variable into buf (empty if unset); UTF-8. Only runtime/app calls this. */
+/* Value of an environment variable into buf; UTF-8. False (and an empty buf) if it is unset or does not fit. Only runtime/app
+ * calls this. */
 bool os_env_get(const char *name, char *buf, size_t cap);
 bool os_file_exists(const char *path);
 bool os_stderr_is_terminal(void);

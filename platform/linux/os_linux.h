@@ -1,0 +1,21 @@
+/* os_linux.h - what the files of this folder share with each other and nobody else. */
+#ifndef PLATFORM_LINUX_OS_LINUX_H
+#define PLATFORM_LINUX_OS_LINUX_H
+
+#include "platform/os.h"
+
+/* Descriptor of an open file; stays the file's. */
+int linux_file_fd(const struct os_file *f);
+
+/* Bytes the process may still take according to the memory controllers of its control groups, v1 and v2, every level up
+ * to the root; UINT64_MAX when nothing limits it. File cache counts as free, for the kernel gives it up. `root` is put
+ * before /proc and /sys: "" on a real machine, a folder of files in tests. */
+uint64_t linux_cgroup_memory_available(const char *root);
+
+/* Value of the line `name value` (or `name: value kB`) in a text of such lines; false when there is none. */
+bool linux_find_number(const char *text, const char *name, uint64_t *value);
+
+/* The beginning of a small file as a string; false when it cannot be read. */
+bool linux_read_text(const char *path, char *buf, size_t cap);
+
+#endif
