@@ -39,7 +39,7 @@ struct answer_options {
 enum answer_finish { ANSWER_STOP, ANSWER_LENGTH, ANSWER_TOOL_CALLS };
 
 #define ANSWER_STOPS_MAX      16
-#define ANSWER_STOP_BYTES_MAX 1024
+#define ANSWER_STOP_BYTES_MAX 256
 
 /* t may be NULL when only text is fed; borrowed. Errors: MC_EARG (too many, too long or empty stop strings), MC_ENOMEM. */
 MC_MUST_CHECK enum mc_code answer_stream_create(const struct tokenizer *t, const struct answer_options *options,
@@ -48,7 +48,7 @@ MC_MUST_CHECK enum mc_code answer_stream_create(const struct tokenizer *t, const
 void answer_stream_destroy(struct answer_stream *a);
 
 /* Take in one id, or any bytes. Errors: MC_ENOMEM (the stream is then done). */
-MC_MUST_CHECK enum mc_code answer_stream_feed_id(struct answer_stream *a, uint32_t id, struct mc_err *err);
+MC_MUST_CHECK enum mc_code answer_stream_feed_id(struct answer_stream *a, int32_t id, struct mc_err *err);
 MC_MUST_CHECK enum mc_code answer_stream_feed_text(struct answer_stream *a, struct mc_span text, struct mc_err *err);
 /* Nothing that comes can matter any more (stop string seen, block of calls closed): generation may end with ANSWER_STOP. */
 bool answer_stream_is_done(const struct answer_stream *a);

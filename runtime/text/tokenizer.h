@@ -13,7 +13,7 @@
 struct gguf;
 struct tokenizer;
 
-#define TOKENIZER_NONE UINT32_MAX /* "no such token" */
+#define TOKENIZER_NONE (-1) /* "no such token" */
 
 enum tokenizer_mode {
     TOKENIZER_ALL,          /* every added token, anywhere: raw prompts */
@@ -35,18 +35,18 @@ enum tokenizer_type {
 /* Looked up by text when the file is loaded (bos, eos: by their keys); TOKENIZER_NONE where the vocabulary has no such token.
  */
 struct tokenizer_special {
-    uint32_t bos, eos, user, assistant, think_open, think_close, dsml;
+    int32_t bos, eos, user, assistant, think_open, think_close, dsml;
 };
 
 /* A growing list of ids. */
 struct token_list {
-    uint32_t *ids;
+    int32_t *ids;
     size_t n, capacity;
 };
 
 void token_list_init(struct token_list *l);
 void token_list_deinit(struct token_list *l);
-MC_MUST_CHECK enum mc_code token_list_add(struct token_list *l, uint32_t id, struct mc_err *err);
+MC_MUST_CHECK enum mc_code token_list_add(struct token_list *l, int32_t id, struct mc_err *err);
 
 /* Reads the vocabulary; `g` may be closed afterwards. Errors name the key: MC_EFORMAT (wrong type, length, range),
  * MC_EUNSUPPORTED (another kind of tokenizer), MC_ENOMEM. */
@@ -56,13 +56,13 @@ void tokenizer_destroy(struct tokenizer *t);
 size_t tokenizer_n_tokens(const struct tokenizer *t);
 const struct tokenizer_special *tokenizer_special(const struct tokenizer *t);
 bool tokenizer_add_bos(const struct tokenizer *t); /* what the file says; false if it says nothing */
-enum tokenizer_type tokenizer_type(const struct tokenizer *t, uint32_t id);
+enum tokenizer_type tokenizer_type(const struct tokenizer *t, int32_t id);
 /* The bytes a token stands for, not always whole code points; empty for an id out of range. Borrowed, no allocation. */
-struct mc_span tokenizer_bytes(const struct tokenizer *t, uint32_t id);
+struct mc_span tokenizer_bytes(const struct tokenizer *t, int32_t id);
 /* The added token with exactly this text, or TOKENIZER_NONE. */
-uint32_t tokenizer_find_added(const struct tokenizer *t, struct mc_span text);
+int32_t tokenizer_find_added(const struct tokenizer *t, struct mc_span text);
 /* True for ids that end an answer: eos, and the broken-answer markers bos and user. */
-bool tokenizer_ends_answer(const struct tokenizer *t, uint32_t id);
+bool tokenizer_ends_answer(const struct tokenizer *t, int32_t id);
 /* MC_EUNSUPPORTED naming the first of the seven protocol tokens of chat that the vocabulary lacks. */
 MC_MUST_CHECK enum mc_code tokenizer_require_chat(const struct tokenizer *t, struct mc_err *err);
 
@@ -76,6 +76,6 @@ MC_MUST_CHECK enum mc_code tokenizer_encode(const struct tokenizer *t, struct mc
 MC_MUST_CHECK enum mc_code tokenizer_encode_prompt(const struct tokenizer *t, struct mc_span text, bool add_special,
                                                    struct token_list *out, struct mc_err *err);
 /* Appends the text of ids as valid UTF-8 (invalid parts become U+FFFD); control tokens are left out if skip_control. */
-void tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool skip_control, struct text_buf *out);
+void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_control, struct text_buf *out);
 
 #endif
