@@ -73,8 +73,8 @@ static inline float ue4m3_half(uint8_t e)
 
 /* x * y + z, rounded once.
  * Without a fused instruction: the product of two floats is exact as a double. Its sum with z, already rounded to double, goes
- * wrong on the second rounding only when it looks like the middle between two floats (or when the float is subnormal); there the
- * double is made odd if the sum was inexact, which keeps it on the right side. (The C library of mingw rounds twice.) */
+ * wrong on the second rounding only when it looks like the middle between two floats (or when the float is subnormal); there
+ * the double is made odd if the sum was inexact, which keeps it on the right side. (The C library of mingw rounds twice.) */
 static inline float kern_fma(float x, float y, float z)
 {
 #if defined(__FMA__) || defined(__FP_FAST_FMAF)

@@ -31,6 +31,7 @@
  *
  * QUANT_ACT_Q8_0, k a multiple of 32 (quants.md 3.1, the simd variant):
  *   int8_t q[k]; float d[k/32] (the float16-rounded scale); int16_t sum32[k/32]; float s[k/32] = f16(d32 * sum32), d32 unrounded (q8_1)
+ *   A block whose largest magnitude is below 2^-119 gets codes 0 (127 / amax would overflow; its d is 0 anyway).
  * QUANT_ACT_Q8_K, k a multiple of 256 (quants.md 3.3):
  *   int8_t q[k]; float d[k/256]; int16_t sum32[k/32]; int16_t sum16[k/16]; int16_t sum8[k/8]
  * QUANT_ACT_F32: k floats. */

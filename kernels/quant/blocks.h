@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+/* clang-format off */
 /* ---- 32 weights ---- */
 struct block_q4_0 { uint8_t d[2], qs[16]; };
 struct block_q4_1 { uint8_t d[2], m[2], qs[16]; };
@@ -35,6 +36,7 @@ struct block_iq1_s { uint8_t d[2], lo[32], qh[8][2]; };
 struct block_iq1_m { uint8_t lo[32], qh[16], sc[4][2]; };
 struct block_tq1_0 { uint8_t qs[48], qh[4], d[2]; };
 struct block_tq2_0 { uint8_t qs[64], d[2]; };
+/* clang-format on */
 
 #define QUANT_BLOCK_SIZE(type, bytes) _Static_assert(sizeof(struct block_##type) == (bytes), "file format")
 QUANT_BLOCK_SIZE(q4_0, 18);

@@ -22,8 +22,11 @@ MC_INLINE void dequantize(enum quant_type type, float *dst, const uint8_t *src, 
     }
 }
 
-#define DEQUANTIZE(name, NAME, len, step, sub, minimum)                                                                          \
-    static void dequantize_##name(float *dst, const void *src, size_t k) { dequantize(QUANT_##NAME, dst, src, k); }
+#define DEQUANTIZE(name, NAME, len, step, sub, minimum)                                                                        \
+    static void dequantize_##name(float *dst, const void *src, size_t k)                                                       \
+    {                                                                                                                          \
+        dequantize(QUANT_##NAME, dst, src, k);                                                                                 \
+    }
 REF_TYPES(DEQUANTIZE)
 
 static void dequantize_f32(float *dst, const void *src, size_t k)

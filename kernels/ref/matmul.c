@@ -48,11 +48,11 @@ MC_INLINE void matmul(enum quant_type type, float *const *y, const void *w, size
     }
 }
 
-#define MATMUL(name, NAME, len, step, sub, minimum)                                                                              \
-    static void matmul_##name(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,      \
-                              size_t cols)                                                                                       \
-    {                                                                                                                            \
-        matmul(QUANT_##NAME, y, w, w_stride, x, k, rows, cols);                                                                  \
+#define MATMUL(name, NAME, len, step, sub, minimum)                                                                            \
+    static void matmul_##name(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,    \
+                              size_t cols)                                                                                     \
+    {                                                                                                                          \
+        matmul(QUANT_##NAME, y, w, w_stride, x, k, rows, cols);                                                                \
     }
 REF_TYPES(MATMUL)
 

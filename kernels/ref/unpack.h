@@ -35,31 +35,31 @@ struct ref_block {
 };
 
 /* X(name, NAME, block, step, sub, minimum) for every type with integer activations */
-#define REF_TYPES(X)                                                                                                             \
-    X(q4_0, Q4_0, 32, 32, 32, REF_NO_MIN)                                                                                        \
-    X(q4_1, Q4_1, 32, 32, 32, REF_MIN_ADD)                                                                                       \
-    X(q5_0, Q5_0, 32, 32, 32, REF_NO_MIN)                                                                                        \
-    X(q5_1, Q5_1, 32, 32, 32, REF_MIN_ADD)                                                                                       \
-    X(q8_0, Q8_0, 32, 32, 32, REF_NO_MIN)                                                                                        \
-    X(iq4_nl, IQ4_NL, 32, 32, 32, REF_NO_MIN)                                                                                    \
-    X(mxfp4, MXFP4, 32, 32, 32, REF_NO_MIN)                                                                                      \
-    X(q2_0, Q2_0, 64, 32, 32, REF_NO_MIN)                                                                                        \
-    X(nvfp4, NVFP4, 64, 16, 16, REF_NO_MIN)                                                                                      \
-    X(q1_0, Q1_0, 128, 32, 32, REF_NO_MIN)                                                                                       \
-    X(q2_K, Q2_K, 256, 256, 16, REF_MIN_SUB)                                                                                     \
-    X(q3_K, Q3_K, 256, 256, 16, REF_NO_MIN)                                                                                      \
-    X(q4_K, Q4_K, 256, 256, 32, REF_MIN_SUB)                                                                                     \
-    X(q5_K, Q5_K, 256, 256, 32, REF_MIN_SUB)                                                                                     \
-    X(q6_K, Q6_K, 256, 256, 16, REF_NO_MIN)                                                                                      \
-    X(iq2_xxs, IQ2_XXS, 256, 256, 32, REF_NO_MIN)                                                                                \
-    X(iq2_xs, IQ2_XS, 256, 256, 16, REF_NO_MIN)                                                                                  \
-    X(iq2_s, IQ2_S, 256, 256, 16, REF_NO_MIN)                                                                                    \
-    X(iq3_xxs, IQ3_XXS, 256, 256, 32, REF_NO_MIN)                                                                                \
-    X(iq3_s, IQ3_S, 256, 256, 32, REF_NO_MIN)                                                                                    \
-    X(iq4_xs, IQ4_XS, 256, 256, 32, REF_NO_MIN)                                                                                  \
-    X(iq1_s, IQ1_S, 256, 256, 32, REF_NO_MIN)                                                                                    \
-    X(iq1_m, IQ1_M, 256, 256, 16, REF_NO_MIN)                                                                                    \
-    X(tq1_0, TQ1_0, 256, 256, 256, REF_NO_MIN)                                                                                   \
+#define REF_TYPES(X)                                                                                                           \
+    X(q4_0, Q4_0, 32, 32, 32, REF_NO_MIN)                                                                                      \
+    X(q4_1, Q4_1, 32, 32, 32, REF_MIN_ADD)                                                                                     \
+    X(q5_0, Q5_0, 32, 32, 32, REF_NO_MIN)                                                                                      \
+    X(q5_1, Q5_1, 32, 32, 32, REF_MIN_ADD)                                                                                     \
+    X(q8_0, Q8_0, 32, 32, 32, REF_NO_MIN)                                                                                      \
+    X(iq4_nl, IQ4_NL, 32, 32, 32, REF_NO_MIN)                                                                                  \
+    X(mxfp4, MXFP4, 32, 32, 32, REF_NO_MIN)                                                                                    \
+    X(q2_0, Q2_0, 64, 32, 32, REF_NO_MIN)                                                                                      \
+    X(nvfp4, NVFP4, 64, 16, 16, REF_NO_MIN)                                                                                    \
+    X(q1_0, Q1_0, 128, 32, 32, REF_NO_MIN)                                                                                     \
+    X(q2_K, Q2_K, 256, 256, 16, REF_MIN_SUB)                                                                                   \
+    X(q3_K, Q3_K, 256, 256, 16, REF_NO_MIN)                                                                                    \
+    X(q4_K, Q4_K, 256, 256, 32, REF_MIN_SUB)                                                                                   \
+    X(q5_K, Q5_K, 256, 256, 32, REF_MIN_SUB)                                                                                   \
+    X(q6_K, Q6_K, 256, 256, 16, REF_NO_MIN)                                                                                    \
+    X(iq2_xxs, IQ2_XXS, 256, 256, 32, REF_NO_MIN)                                                                              \
+    X(iq2_xs, IQ2_XS, 256, 256, 16, REF_NO_MIN)                                                                                \
+    X(iq2_s, IQ2_S, 256, 256, 16, REF_NO_MIN)                                                                                  \
+    X(iq3_xxs, IQ3_XXS, 256, 256, 32, REF_NO_MIN)                                                                              \
+    X(iq3_s, IQ3_S, 256, 256, 32, REF_NO_MIN)                                                                                  \
+    X(iq4_xs, IQ4_XS, 256, 256, 32, REF_NO_MIN)                                                                                \
+    X(iq1_s, IQ1_S, 256, 256, 32, REF_NO_MIN)                                                                                  \
+    X(iq1_m, IQ1_M, 256, 256, 16, REF_NO_MIN)                                                                                  \
+    X(tq1_0, TQ1_0, 256, 256, 256, REF_NO_MIN)                                                                                 \
     X(tq2_0, TQ2_0, 256, 256, 256, REF_NO_MIN)
 
 /* ---- pieces shared by several formats ---- */
@@ -89,8 +89,7 @@ static inline void look_up_nibbles(int8_t *q, const uint8_t *qs, unsigned n, con
 /* Two-bit codes of 256 weights: weight 128h + 32k + l is bits 2k of byte 32h + l. */
 static inline void split_pairs(int8_t q[256], const uint8_t qs[64], int bias)
 {
-    for (unsigned i = 0; i < 256; i++)
-        q[i] = (int8_t)((qs[i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3) - bias);
+    for (unsigned i = 0; i < 256; i++) q[i] = (int8_t)((qs[i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3) - bias);
 }
 
 static inline void with_signs(int8_t *q, const uint8_t *mag, unsigned n, unsigned signs)
@@ -362,16 +361,20 @@ static inline void unpack_tq2_0(struct ref_block *b, const struct block_tq2_0 *p
 
 /* ---- any type; folds to one of the above when `type` is a constant ---- */
 
-#define REF_LAW(name, NAME, len, step, sub, minimum)                                                                             \
-    case QUANT_##NAME: return (struct ref_law){len, step, sub, minimum};
-#define REF_UNPACK(name, NAME, len, step, sub, minimum)                                                                          \
-    case QUANT_##NAME: unpack_##name(b, p); break;
+#define REF_LAW(name, NAME, len, step, sub, minimum)                                                                           \
+    case QUANT_##NAME:                                                                                                         \
+        return (struct ref_law){len, step, sub, minimum};
+#define REF_UNPACK(name, NAME, len, step, sub, minimum)                                                                        \
+    case QUANT_##NAME:                                                                                                         \
+        unpack_##name(b, p);                                                                                                   \
+        break;
 
 MC_INLINE struct ref_law ref_law_of(enum quant_type type)
 {
     switch (type) {
         REF_TYPES(REF_LAW)
-    default: return (struct ref_law){0, 0, 0, REF_NO_MIN};
+    default:
+        return (struct ref_law){0, 0, 0, REF_NO_MIN};
     }
 }
 
@@ -379,7 +382,8 @@ MC_INLINE void ref_unpack(enum quant_type type, struct ref_block *b, const void 
 {
     switch (type) {
         REF_TYPES(REF_UNPACK)
-    default: break;
+    default:
+        break;
     }
 }
 
