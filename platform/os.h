@@ -88,8 +88,9 @@ void os_wake_all_u32(const uint32_t *word);
 void os_cpu_relax(void);
 void os_thread_yield(void);
 
-/* OS numbers of the CPUs the calling thread may use (affinity and cpuset respected, not sysconf), ascending.
- * Writes at most cap entries, returns how many (>= 1). On Windows number = 64 * processor group + index in the group. */
+/* OS numbers of the CPUs this process may use (affinity and cpuset respected, not sysconf), ascending. To be asked by a thread
+ * that is not bound. Writes at most cap entries, returns how many (>= 1). On Windows number = 64 * processor group + index in
+ * the group. */
 size_t os_cpus_allowed(unsigned *cpus, size_t cap);
 /* Binds the calling thread to one CPU. */
 MC_MUST_CHECK enum mc_code os_thread_bind(unsigned cpu, struct mc_err *err);
@@ -99,6 +100,17 @@ struct os_affinity {
 };
 void os_thread_affinity_get(struct os_affinity *out);
 void os_thread_affinity_set(const struct os_affinity *saved);
+
+/* Facts of one logical CPU. Ids are small numbers, equal where the thing is shared, OS_CPU_NONE where nothing is known. */
+#define OS_CPU_NONE 0xffffffffu
+struct os_cpu_row {
+    unsigned cpu; /* OS number */
+    unsigned core, package, node, l3;
+    unsigned efficiency; /* of hybrid machines: higher is faster; 0 everywhere on others */
+};
+/* One row per CPU of the machine, ascending by number; at most cap rows, returns how many, 0 if the system does not tell.
+ * Windows only (os_cpu_rows.c): on Linux topology/discover.c asks hwloc, which knows more. */
+size_t os_cpu_rows(struct os_cpu_row *rows, size_t cap);
 
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 

@@ -1,0 +1,106 @@
+/* os_map.c - whole files as read-only memory on Windows.
+ *
+ * A view of a file ends with the page of its last byte, zero padded, and nothing can be put behind it: the system hands out
+ * addresses by 64 KiB. The seam promises 64 readable bytes after the end; a file whose last page has less room than
+ * that (one in 64 of all sizes) is read into ordinary memory instead. So such a file must fit into memory; appending
+ * 64 zero bytes to it would make it mappable.
+ *
+ * The system refuses to shorten a file that somebody has mapped, so a map is never damaged by another program. */
+#include "platform/os.h"
+
+#include "platform/windows/os_windows.h"
+#include "platform/windows/utf16.h"
+
+#include <stdlib.h>
+#include <windows.h>
+
+enum { OVER_READ_BYTES = 64, PAGE_BYTES = 4096 };
+
+struct os_map {
+    uint8_t *base;
+    size_t size, copy_bytes; /* copy_bytes: of the copy in memory, 0 when it is a view of the file */
+};
+
+static bool has_room_behind(uint64_t size)
+{
+    const uint64_t tail = size % PAGE_BYTES;
+    return tail > 0 && PAGE_BYTES - tail >= OVER_READ_BYTES;
+}
+
+static enum mc_code copy_file(struct os_map *m, struct os_file *f, struct mc_err *err)
+{
+    void *p = NULL;
+    const size_t copy_bytes = m->size + OVER_READ_BYTES;
+    enum mc_code code = os_mem_alloc(copy_bytes, OS_MEM_PLAIN, "copy of a file", &p, NULL);
+    if (code)
+        return mc_fail(
+            err, code, 0,
+            "%s: its size leaves no room in its last page, so it must be read into memory, and there are no %zu bytes; "
+            "64 more bytes at its end would help",
+            os_file_path(f), copy_bytes);
+    code = os_file_read_at(f, 0, p, m->size, err);
+    if (code) {
+        os_mem_free(p, copy_bytes);
+        return code;
+    }
+    m->base = p;
+    m->copy_bytes = copy_bytes;
+    return MC_OK;
+}
+
+static enum mc_code view_file(struct os_map *m, struct os_file *f, struct mc_err *err)
+{
+    const HANDLE section = CreateFileMappingW(windows_file_handle(f), NULL, PAGE_READONLY, 0, 0, NULL);
+    m->base = section ? MapViewOfFile(section, FILE_MAP_READ, 0, 0, m->size) : NULL;
+    const DWORD e = GetLastError();
+    if (section) CloseHandle(section); /* the view keeps it alive */
+    if (m->base) return MC_OK;
+    char text[ERROR_TEXT_CAP];
+    return mc_fail(err, MC_EIO, (int)e, "%s: cannot map %zu bytes: %s", os_file_path(f), m->size, windows_error_text(e, text));
+}
+
+enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *err)
+{
+    const char *const path = os_file_path(f);
+    const uint64_t size = os_file_size(f);
+    if (size == 0) return mc_fail(err, MC_EFORMAT, 0, "%s: the file is empty", path);
+    if (size > SIZE_MAX / 2) return mc_fail(err, MC_ENOMEM, 0, "%s: too large to be mapped", path);
+    struct os_map *m = calloc(1, sizeof *m);
+    if (!m) return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to map the file", path);
+    m->size = (size_t)size;
+    const enum mc_code code = has_room_behind(size) ? view_file(m, f, err) : copy_file(m, f, err);
+    if (code) {
+        free(m);
+        return code;
+    }
+    *out = m;
+    return MC_OK;
+}
+
+void os_map_close(struct os_map *m)
+{
+    if (!m) return;
+    if (m->copy_bytes)
+        os_mem_free(m->base, m->copy_bytes);
+    else
+        UnmapViewOfFile(m->base);
+    free(m);
+}
+
+struct mc_span os_map_bytes(const struct os_map *m)
+{
+    return (struct mc_span){m->base, m->size};
+}
+
+bool os_map_damaged(const struct os_map *m)
+{
+    (void)m;
+    return false;
+}
+
+void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size)
+{
+    if (m->copy_bytes || off >= m->size || size == 0) return;
+    WIN32_MEMORY_RANGE_ENTRY range = {m->base + off, size > m->size - off ? m->size - (size_t)off : (size_t)size};
+    (void)PrefetchVirtualMemory(GetCurrentProcess(), 1, &range, 0);
+}
