@@ -82,8 +82,8 @@ MC_MUST_CHECK enum mc_code os_thread_start(os_thread_fn fn, void *arg, const cha
 void os_thread_join(struct os_thread *t); /* waits and frees */
 
 /* Sleeps while *word == expected; may return early for no reason. Linux futex, Windows WaitOnAddress. */
-void os_wait_u32(const uint32_t *word, uint32_t expected);
-void os_wake_all_u32(const uint32_t *word);
+void os_wait_u32(const _Atomic uint32_t *word, uint32_t expected);
+void os_wake_all_u32(const _Atomic uint32_t *word);
 /* One turn of a busy wait (pause instruction). */
 void os_cpu_relax(void);
 void os_thread_yield(void);

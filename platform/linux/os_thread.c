@@ -57,12 +57,12 @@ void os_thread_join(struct os_thread *t)
     free(t);
 }
 
-void os_wait_u32(const uint32_t *word, uint32_t expected)
+void os_wait_u32(const _Atomic uint32_t *word, uint32_t expected)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
 }
 
-void os_wake_all_u32(const uint32_t *word)
+void os_wake_all_u32(const _Atomic uint32_t *word)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }

@@ -66,19 +66,19 @@ void os_thread_join(struct os_thread *t)
     free(t);
 }
 
-void os_wait_u32(const uint32_t *word, uint32_t expected)
+void os_wait_u32(const _Atomic uint32_t *word, uint32_t expected)
 {
-    union { /* the call takes a pointer without const, but only reads */
-        const uint32_t *in;
+    union { /* the call takes a pointer without these qualifiers, but only reads */
+        const _Atomic uint32_t *in;
         volatile void *out;
     } address = {word};
     (void)WaitOnAddress(address.out, &expected, sizeof expected, INFINITE);
 }
 
-void os_wake_all_u32(const uint32_t *word)
+void os_wake_all_u32(const _Atomic uint32_t *word)
 {
     union {
-        const uint32_t *in;
+        const _Atomic uint32_t *in;
         void *out;
     } address = {word};
     WakeByAddressAll(address.out);
