@@ -103,8 +103,8 @@ uint32_t session_rewind_reach(const struct session *s);
  * *n_kept tells how long. */
 MC_MUST_CHECK enum mc_code session_keep_prefix(struct session *s, const int32_t *ids, size_t n, uint32_t *n_kept, struct mc_err *err);
 
-/* A copy of the whole state in memory, and back. A snapshot fits any session of the same engine with the same cache format and
- * enough capacity. */
+/* A copy of the whole state in memory, and back. A snapshot fits any session of the same engine with the same cache
+ * format and n_ctx (MC_EARG otherwise); n_batch may differ. */
 MC_MUST_CHECK enum mc_code session_snapshot_take(const struct session *s, struct session_snapshot **out, struct mc_err *err);
 MC_MUST_CHECK enum mc_code session_snapshot_restore(struct session *s, const struct session_snapshot *snap, struct mc_err *err);
 void session_snapshot_destroy(struct session_snapshot *snap);

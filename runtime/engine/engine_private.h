@@ -1,0 +1,31 @@
+/* engine_private.h - what engine.c and session.c share. Tests of this room may look. */
+#ifndef RUNTIME_ENGINE_ENGINE_PRIVATE_H
+#define RUNTIME_ENGINE_ENGINE_PRIVATE_H
+
+#include "runtime/engine/engine.h"
+#include "runtime/model/forward.h"
+
+struct weights;
+
+struct engine {
+    struct kern_table kern;
+    struct gguf *gguf;
+    struct weights *weights;
+    struct model model;
+    struct workers *team;
+    struct engine_facts facts;
+    bool exact;
+    bool bound; /* model is bound */
+};
+
+struct session {
+    struct engine *engine;
+    struct kv_cache kv;
+    struct flow flow;
+    int32_t *tokens; /* [n_ctx], the ones held */
+    bool has_logits;
+    session_progress_fn progress;
+    void *progress_user;
+};
+
+#endif

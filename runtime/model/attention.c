@@ -1,0 +1,206 @@
+/* attention.c - queries, the one key/value row, attention over window and compressed rows, grouped output (architecture.md 4).
+ *
+ *   u -> q_a -> norm -> qr -> q_b -> norm, rope -> q          u -> kv -> norm, rope -> raw row of the cache
+ *   q . (raw window rows, compressed rows) -> o -> inverse rope -> out_a by group -> low -> out_b -> y
+ *
+ * Rows are visited in parts that are cut at multiples of 64 of the absolute row number, raw rows first (kernels.md 7.6). */
+#include "runtime/model/forward.h"
+
+#include "topology/workers.h"
+
+#include <math.h>
+#include <string.h>
+
+unsigned attention_input_kinds(const struct layer_weights *L)
+{
+    unsigned kinds = act_kind(&L->q_a) | act_kind(&L->kv);
+    if (L->ratio) kinds |= act_kind(&L->comp.kv) | act_kind(&L->comp.gate);
+    if (L->ratio == 4) kinds |= act_kind(&L->index_comp.kv) | act_kind(&L->index_comp.gate) | act_kind(&L->index_proj);
+    return kinds;
+}
+
+static enum rope_kind rope_of(const struct layer_weights *L)
+{
+    return L->ratio ? ROPE_COMPRESSED : ROPE_PLAIN;
+}
+
+static void rotate(const struct layer_weights *L, const struct flow *f, size_t t, float *head, bool inverse)
+{
+    const struct model_shape *s = &f->model->shape;
+    const size_t pairs = s->d_rope / 2;
+    const enum rope_kind kind = rope_of(L);
+    f->env.kern->rope(head, f->cos[kind] + t * pairs, f->sin[kind] + t * pairs, pairs, inverse);
+}
+
+/* Everything that reads u: one phase. */
+static void project_inputs(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct model_shape *s = &f->model->shape;
+    struct product list[8];
+    size_t n = 0;
+    list[n++] = product_of(&L->q_a, &f->u, f->qr.f, s->q_lora, f->n);
+    list[n++] = product_of(&L->kv, &f->u, f->kv_row, s->d_head, f->n);
+    n += compressor_products(L, f, &f->u, list + n);
+    if (indexer_needed(L, f)) list[n++] = product_of(&L->index_proj, &f->u, f->iw, s->n_index_head, f->n);
+    products_run(&f->env, list, n, w);
+    workers_sync(w);
+}
+
+/* qr and the raw row of each token. */
+static void finish_rows(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct model_shape *s = &f->model->shape;
+    const struct kern_table *k = f->env.kern;
+    const struct act qr = act_select(&f->qr, act_kind(&L->q_b) | (indexer_needed(L, f) ? act_kind(&L->index_q_b) : 0));
+    size_t t0, t1;
+    flow_share(w, f->n, &t0, &t1);
+    for (size_t t = t0; t < t1; t++) {
+        float *x = qr.f + t * qr.f_stride, *kv = f->kv_row + t * s->d_head;
+        k->rms_norm(x, x, L->q_a_norm, s->q_lora, s->rms_eps);
+        act_quantise(&f->env, &qr, t);
+        k->rms_norm(kv, kv, L->kv_norm, s->d_head, s->rms_eps);
+        rotate(L, f, t, kv + s->d_head - s->d_rope, false);
+        k->kv_store(kv_ring_row(&f->kv->layers[L->il].raw, f->p0 + (uint32_t)t), kv, s->d_head, f->kv->kv);
+        compressor_bias(L, f, t);
+    }
+    workers_sync(w);
+}
+
+/* Queries, and the compressed rows completed in this chunk. */
+static void project_queries(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct model_shape *s = &f->model->shape;
+    struct product list[2];
+    size_t n = 0;
+    list[n++] = product_of(&L->q_b, &f->qr, f->o.f, (size_t)s->n_head * s->d_head, f->n);
+    if (indexer_needed(L, f)) list[n++] = product_of(&L->index_q_b, &f->qr, f->iq, (size_t)s->n_index_head * s->d_index, f->n);
+    compressor_rows(L, f, w);
+    products_run(&f->env, list, n, w);
+    workers_sync(w);
+}
+
+/* One token, heads [h0, h0 + n_heads), being gathered part by part. */
+struct gather {
+    const struct flow *f;
+    const struct flow_scratch *scratch;
+    const float *q;
+    uint32_t n_heads;
+    float scale;
+    const void *rows[KERN_ATTEND_ROWS];
+    size_t n_rows;
+};
+
+static void flush(struct gather *g)
+{
+    const struct flow_scratch *t = g->scratch;
+    if (g->n_rows)
+        g->f->env.kern->attend_part(t->acc, t->m, t->z, g->q, g->n_heads, g->f->model->shape.d_head, g->rows, g->n_rows, g->f->kv->kv,
+                                    g->scale, t->attend);
+    g->n_rows = 0;
+}
+
+/* Raw rows of the window that ends at p. */
+static void gather_raw(struct gather *g, const struct kv_layer *kv, uint32_t p)
+{
+    const uint32_t window = g->f->model->shape.window;
+    for (uint32_t row = p + 1 > window ? p + 1 - window : 0; row <= p; row++) {
+        g->rows[g->n_rows++] = kv_ring_row(&kv->raw, row);
+        if ((row + 1) % KERN_ATTEND_ROWS == 0) flush(g);
+    }
+    flush(g);
+}
+
+/* Compressed rows: all n visible ones, or the chosen ones (ascending). */
+static void gather_compressed(struct gather *g, const struct kv_layer *kv, const uint32_t *chosen, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t row = chosen ? chosen[i] : i;
+        g->rows[g->n_rows++] = kv->comp + (size_t)row * g->f->kv->raw_row_bytes;
+        const uint32_t next = i + 1 == n ? 0 : chosen ? chosen[i + 1] : i + 1;
+        if (next / KERN_ATTEND_ROWS != row / KERN_ATTEND_ROWS) flush(g);
+    }
+    flush(g);
+}
+
+static void attend_heads(const struct layer_weights *L, struct flow *f, size_t t, uint32_t h0, uint32_t n_heads, unsigned worker)
+{
+    const struct model_shape *s = &f->model->shape;
+    const struct kern_table *k = f->env.kern;
+    const struct kv_layer *kv = &f->kv->layers[L->il];
+    const struct flow_scratch *scratch = &f->scratch[worker];
+    const uint32_t p = f->p0 + (uint32_t)t, visible = L->ratio ? (p + 1) / L->ratio : 0;
+    float *q = f->o.f + (t * s->n_head + h0) * s->d_head;
+    struct gather g = {.f = f, .scratch = scratch, .q = q, .n_heads = n_heads, .scale = 1.0f / sqrtf((float)s->d_head)};
+
+    for (uint32_t h = 0; h < n_heads; h++) {
+        float *head = q + (size_t)h * s->d_head;
+        k->rms_norm(head, head, NULL, s->d_head, s->rms_eps);
+        rotate(L, f, t, head + s->d_head - s->d_rope, false);
+        scratch->m[h] = L->sinks[h0 + h];
+        scratch->z[h] = 1.0f;
+    }
+    memset(scratch->acc, 0, (size_t)n_heads * s->d_head * sizeof(float));
+    gather_raw(&g, kv, p);
+    if (L->ratio == 4 && visible > s->index_top_k)
+        gather_compressed(&g, kv, f->chosen + t * s->index_top_k, s->index_top_k);
+    else
+        gather_compressed(&g, kv, NULL, visible);
+    k->attend_finish(q, scratch->acc, scratch->z, n_heads, s->d_head);
+    for (uint32_t h = 0; h < n_heads; h++) rotate(L, f, t, q + (size_t)(h + 1) * s->d_head - s->d_rope, true);
+}
+
+/* o[t][H][Dh]: queries in, attention result out. A task is one output group of a token, or all groups where tokens are plenty (each
+ * cached row is then converted once for all heads). */
+static void attend(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct model_shape *s = &f->model->shape;
+    const struct act o = act_select(&f->o, act_kind(&L->out_a));
+    const uint32_t groups = f->n >= 2 * w->count ? s->n_group : 1, heads = s->n_head / s->n_group;
+    const size_t tasks = s->n_group / groups;
+    size_t i0, i1;
+    compressor_keep(L, f, w);
+    flow_share(w, f->n * tasks, &i0, &i1);
+    for (size_t i = i0; i < i1; i++) {
+        const size_t t = i / tasks, g0 = i % tasks * groups;
+        attend_heads(L, f, t, (uint32_t)g0 * heads, groups * heads, w->id);
+        for (size_t g = g0; g < g0 + groups; g++) act_quantise(&f->env, &o, t * s->n_group + g);
+    }
+    workers_sync(w);
+}
+
+static void project_output(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct model_shape *s = &f->model->shape;
+    const struct act low = act_select(&f->low, act_kind(&L->out_b));
+    size_t t0, t1;
+    /* Group g multiplies rows g*R.. of out_a with its own heads only. One call lists up to 16 groups. */
+    struct product list[16];
+    for (uint32_t g = 0; g < s->n_group;) {
+        size_t n = 0;
+        for (; g < s->n_group && n < 16; g++, n++) {
+            list[n] = product_of(&L->out_a, &f->o, low.f + (size_t)g * s->o_lora, low.f_stride, f->n);
+            list[n].w += (size_t)g * s->o_lora * L->out_a.row_bytes;
+            list[n].rows = s->o_lora;
+            list[n].x_first = g;
+            list[n].x_step = s->n_group;
+        }
+        products_run(&f->env, list, n, w);
+        workers_sync(w);
+    }
+    flow_share(w, f->n, &t0, &t1);
+    for (size_t t = t0; t < t1; t++) act_quantise(&f->env, &low, t);
+    workers_sync(w);
+    const struct product out = product_of(&L->out_b, &low, f->y, s->d_model, f->n);
+    products_run(&f->env, &out, 1, w);
+    workers_sync(w);
+}
+
+void attention(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    project_inputs(L, f, w);
+    finish_rows(L, f, w);
+    project_queries(L, f, w);
+    if (indexer_needed(L, f)) indexer_choose(L, f, w);
+    attend(L, f, w);
+    project_output(L, f, w);
+}

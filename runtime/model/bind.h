@@ -1,0 +1,80 @@
+/* bind.h - tensor names -> the weights of a forward pass, every shape checked (architecture.md section 2).
+ *
+ * Matrices stay where io/weights keeps them; small vectors (norms, sinks, bases, score biases) are decoded to float once. */
+#ifndef RUNTIME_MODEL_BIND_H
+#define RUNTIME_MODEL_BIND_H
+
+#include "kernels/kernels.h"
+#include "platform/base/err.h"
+#include "runtime/model/shape.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct gguf;
+struct weights;
+
+/* `count` matrices of `rows` rows of `k` weights, back to back (count is 1, or the number of experts). */
+struct matrix {
+    const uint8_t *data;
+    enum quant_type type;
+    uint32_t k, rows, count;
+    size_t row_bytes;
+};
+
+static inline const uint8_t *matrix_slab(const struct matrix *m, uint32_t i)
+{
+    return m->data + (size_t)i * m->rows * m->row_bytes;
+}
+
+static inline uint64_t matrix_bytes(const struct matrix *m)
+{
+    return (uint64_t)m->row_bytes * m->rows * m->count;
+}
+
+struct hyper_weights {
+    struct matrix fn; /* [hc*(hc+2)][hc*D], the head's: [hc][hc*D]; always a float type (others are decoded) */
+    const float *scale, *base;
+};
+
+struct compressor_weights {
+    struct matrix kv, gate;  /* [w][D], w = 2 * dim for ratio 4, dim for ratio 128 */
+    const float *ape;        /* [ratio][w] */
+    const float *norm;       /* [dim] */
+};
+
+struct layer_weights {
+    uint32_t il, ratio;
+    struct hyper_weights hyper_attn, hyper_ffn;
+    const float *attn_norm, *ffn_norm, *q_a_norm, *kv_norm, *sinks;
+    struct matrix q_a, q_b, kv, out_a /* [G*R][H*Dh/G] */, out_b;
+    struct compressor_weights comp, index_comp; /* by ratio */
+    struct matrix index_q_b, index_proj;
+    struct matrix router;
+    const float *router_bias;   /* NULL in hash layers, and where the file has none */
+    const uint8_t *hash_ids;    /* little-endian i32 [V][used]; NULL in learned layers */
+    struct matrix gate, up, down, gate_shared, up_shared, down_shared;
+};
+
+struct model {
+    struct model_shape shape;
+    struct matrix embd, output;
+    const float *output_norm;
+    struct hyper_weights hyper_head;
+    struct layer_weights *layers;
+    void *arena; /* owns the layers and the decoded vectors */
+    size_t arena_bytes;
+};
+
+/* Errors: MC_EFORMAT for a missing tensor, a wrong shape, a wrong type, an expert id out of range: always naming the tensor. The weights
+ * must outlive the model. */
+MC_MUST_CHECK enum mc_code model_bind(const struct gguf *g, const struct weights *w, const struct model_shape *shape,
+                                      const struct kern_table *kern, struct model *out, struct mc_err *err);
+void model_unbind(struct model *m);
+
+/* Weight bytes that one token reads in the layers and in the head (index queries and their scores apart). */
+void model_token_bytes(const struct model *m, uint64_t *layers, uint64_t *head);
+/* Weight bytes of the index queries, read only where the indexer has to choose. */
+uint64_t model_index_bytes(const struct model *m);
+
+#endif

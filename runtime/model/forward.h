@@ -1,0 +1,132 @@
+/* forward.h - n tokens through the model (architecture.md sections 3 to 7): prefill and decode are the same walk, n = 1 or many.
+ *
+ * Every worker runs forward_walk from top to bottom and does its share of each step; workers_sync marks each place where numbers cross from
+ * one worker to another. Shares are cut by index, never by arrival, except for product tiles, whose result does not depend on who computes
+ * them: the logits are the same bits for any number of workers and any split of the tokens into chunks.
+ *
+ * struct flow is the working memory of one session: buffers for n_batch tokens, nothing allocated later. Shapes are [n][...], token first. */
+#ifndef RUNTIME_MODEL_FORWARD_H
+#define RUNTIME_MODEL_FORWARD_H
+
+#include "runtime/cache/kv_cache.h"
+#include "runtime/model/bind.h"
+#include "runtime/model/product.h"
+#include "runtime/model/rope_table.h"
+
+struct worker;
+
+enum {
+    HYPER_CHUNK = 1024, /* columns of one partial sum of the mixing matrices (kernels.md 7.4) */
+    HEAD_ROWS = 32,     /* rows of logits at a time */
+};
+
+/* Private memory of one worker. */
+struct flow_scratch {
+    float *attend, *acc, *m, *z;  /* attention of some heads: see kern_attend_scratch; acc [H][Dh] */
+    float *row;                   /* max(d_head, d_index) floats and two rope rows behind it */
+    float *angle_c, *angle_s;     /* [pairs] */
+    uint64_t *top;                /* one for each compressed row */
+};
+
+struct flow {
+    const struct model *model;
+    struct product_env env;
+    struct kv_cache *kv;
+    struct rope_table rope;
+
+    /* The chunk at hand: set before the walk. */
+    const int32_t *ids;
+    uint32_t n, p0;               /* tokens, position of the first one */
+    uint32_t head_rows[HEAD_ROWS], n_head_rows; /* tokens of the chunk whose logits are wanted */
+
+    uint32_t n_batch, n_hyper_chunks;
+    float *cos[ROPE_KINDS], *sin[ROPE_KINDS]; /* [n][pairs] */
+    float *X;                     /* [n][hc][D] residual streams */
+    float *hyper_parts;           /* [n][chunks][n_mix + 1]: partial products, then the partial sum of squares */
+    float *post, *comb;           /* [n][hc], [n][hc][hc] (source, destination) */
+    struct act u;                 /* [n][D] input of a sub-layer */
+    struct act qr;                /* [n][q_lora] */
+    struct act o;                 /* [n * G][H*Dh/G]: queries q[n][H][Dh], then overwritten by the attention result */
+    struct act low;               /* [n][G*R] */
+    float *kv_row;                /* [n][Dh] */
+    float *comp_half, *index_half; /* [n][2*w]: projections kv | score of this chunk, as rows of kv_layer.half */
+    float *iq, *iw;               /* [n][IH][ID], [n][IH] */
+    float *scores;                /* [score_tokens][compressed rows] */
+    uint32_t score_tokens;
+    uint32_t *chosen;             /* [n][top_k] ascending rows of ratio-4 layers; used where kv_index_needed */
+    float *y;                     /* [n][D] result of a sub-layer */
+    float *route_logits, *route_scores; /* [n][E] */
+    int32_t *expert_ids;          /* [n][used] */
+    float *expert_w;              /* [n][used + 1], the shared expert last (1) */
+    struct act h;                 /* [n * (used + 1)][F]: gate, then silu(gate) * up; slot token*(used+1)+i, shared last */
+    float *up;                    /* like h */
+    float *expert_out;            /* [n * (used + 1)][D] */
+    uint32_t *expert_tokens, *expert_slots; /* [n * used], grouped by expert */
+    uint32_t *expert_first;       /* [E + 1] */
+    struct product *moe_in, *moe_out; /* [2 * E + 2], [E + 1] */
+    uint32_t n_moe_in, n_moe_out; /* written by worker 0 between two barriers */
+    float *logits;                /* [HEAD_ROWS][V] */
+    struct flow_scratch *scratch; /* by worker */
+    unsigned n_workers;
+    void *memory;
+    size_t memory_bytes;
+};
+
+/* Bytes that flow_init takes; false when that overflows. */
+MC_MUST_CHECK bool flow_bytes(const struct model *m, unsigned n_workers, uint32_t n_ctx, uint32_t n_batch, bool exact, uint64_t *out);
+/* The model, the kernel table and the cache must outlive the flow. */
+MC_MUST_CHECK enum mc_code flow_init(struct flow *f, const struct model *m, const struct kern_table *kern, struct kv_cache *kv,
+                                     unsigned n_workers, bool exact, struct mc_err *err);
+void flow_deinit(struct flow *f);
+
+/* worker_fn with a struct flow: the chunk through all layers, then the head for head_rows. The cache is written for positions p0 .. p0+n-1
+ * but not advanced. */
+void forward_walk(void *flow, struct worker *w);
+/* worker_fn: the head alone, for head_rows of the chunk walked last. */
+void forward_head(void *flow, struct worker *w);
+
+/* ---- the rooms of a layer; each ends with its numbers visible to all workers unless it says otherwise ---- */
+
+/* X -> u (normalised input of the sub-layer, quantised into the formats of `kinds`), post, comb.  section 3; hyper.c */
+void hyper_in(const struct hyper_weights *h, const float *norm, unsigned kinds, struct flow *f, struct worker *w);
+/* X <- post * y + comb * X */
+void hyper_out(struct flow *f, struct worker *w);
+/* X of head_rows -> u rows 0..n_head_rows-1, ready for the head matrix */
+void hyper_head(struct flow *f, struct worker *w);
+
+/* u -> y; appends the raw rows and every compressed row completed in this chunk.  section 4; attention.c */
+void attention(const struct layer_weights *L, struct flow *f, struct worker *w);
+unsigned attention_input_kinds(const struct layer_weights *L);
+
+/* Products of the compressors (sections 5, 6) that share the input u with the other projections: writes at most 4 entries. compressor.c */
+size_t compressor_products(const struct layer_weights *L, struct flow *f, const struct act *u, struct product *list);
+/* After those products: adds the score bias of token t's place in its block, once for both roles the token may play. */
+void compressor_bias(const struct layer_weights *L, struct flow *f, size_t t);
+/* After the biases and a sync: produces the rows of all blocks completed in this chunk. Does not sync. */
+void compressor_rows(const struct layer_weights *L, struct flow *f, struct worker *w);
+/* After compressor_rows and a sync: keeps the projections that later chunks need. Does not sync. */
+void compressor_keep(const struct layer_weights *L, struct flow *f, struct worker *w);
+
+/* iq, iw -> chosen rows of every token that has to choose.  section 6; indexer.c */
+void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker *w);
+/* True when some token of the chunk sees more compressed rows than may be chosen. */
+bool indexer_needed(const struct layer_weights *L, const struct flow *f);
+
+/* u -> expert_ids, expert_w.  section 7; router.c */
+void router(const struct layer_weights *L, struct flow *f, struct worker *w);
+/* u -> y.  section 7; moe.c */
+void moe(const struct layer_weights *L, struct flow *f, struct worker *w);
+unsigned moe_input_kinds(const struct layer_weights *L);
+
+/* ---- helpers shared by the rooms ---- */
+
+/* Tasks [*i0, *i1) of n for this worker. */
+void flow_share(const struct worker *w, size_t n, size_t *i0, size_t *i1);
+/* x with only the formats in `kinds` (bits 1 << enum quant_act). */
+struct act act_select(const struct act *x, unsigned kinds);
+static inline unsigned act_kind(const struct matrix *m)
+{
+    return 1u << quant_info(m->type)->act;
+}
+
+#endif

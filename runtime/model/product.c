@@ -1,0 +1,75 @@
+/* product.c - see product.h */
+#include "runtime/model/product.h"
+
+#include "topology/workers.h"
+
+#include <assert.h>
+
+enum {
+    TILE_COLS = 64,       /* columns of a tile: enough to pay for unpacking a weight once */
+    TILES_PER_WORKER = 8, /* small enough a tail at the end of a phase, few enough trips to the counter */
+    TILE_ROWS_MIN = 16,
+    TILE_ROWS_MAX = 512,
+};
+
+static uint32_t div_up(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static uint32_t tiles_of(const struct product *p, uint32_t tile_rows)
+{
+    return div_up(p->rows, tile_rows) * div_up(p->cols, TILE_COLS);
+}
+
+/* Rows of a tile so that every worker gets some TILES_PER_WORKER of them, in multiples of 16. */
+static uint32_t tile_rows_for(const struct product *list, size_t n, unsigned n_workers)
+{
+    uint64_t row_tiles = 0;
+    for (size_t i = 0; i < n; i++) row_tiles += (uint64_t)list[i].rows * div_up(list[i].cols, TILE_COLS);
+    const uint64_t rows = row_tiles / ((uint64_t)n_workers * TILES_PER_WORKER) / 16 * 16;
+    return rows < TILE_ROWS_MIN ? TILE_ROWS_MIN : rows > TILE_ROWS_MAX ? TILE_ROWS_MAX : (uint32_t)rows;
+}
+
+static void run_tile(const struct product_env *env, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1,
+                     unsigned worker)
+{
+    const void *x[TILE_COLS];
+    float *y[TILE_COLS];
+    const struct matrix *W = p->W;
+    const enum quant_act kind = env->exact ? QUANT_ACT_F32 : quant_info(W->type)->act;
+    for (uint32_t c = c0; c < c1; c++) {
+        const size_t row = p->x_rows ? p->x_rows[c] : p->x_first + (size_t)c * p->x_step;
+        x[c - c0] = kind == QUANT_ACT_F32 ? (const void *)(p->x->f + row * p->x->f_stride) : p->x->q[kind] + row * p->x->q_stride[kind];
+        y[c - c0] = p->y + (p->y_rows ? p->y_rows[c] : c) * p->y_stride + r0;
+    }
+    const uint8_t *w = p->w + (size_t)r0 * W->row_bytes;
+    if (env->exact)
+        kern_matmul_exact(env->kern, W->type, y, w, W->row_bytes, (const float *const *)x, W->k, r1 - r0, c1 - c0, env->scratch[worker]);
+    else
+        env->kern->matmul[W->type](y, w, W->row_bytes, x, W->k, r1 - r0, c1 - c0);
+}
+
+void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w)
+{
+    const uint32_t tile_rows = tile_rows_for(list, n, w->count);
+    size_t i = 0;
+    uint32_t before = 0; /* tiles of the products in front of list[i] */
+    for (uint32_t t = workers_next(w, 1);; t = workers_next(w, 1)) {
+        while (i < n && t - before >= tiles_of(&list[i], tile_rows)) before += tiles_of(&list[i++], tile_rows);
+        if (i == n) return;
+        const struct product *p = &list[i];
+        /* Columns run fastest: the rows of a tile stay in the cache for its next columns. */
+        const uint32_t col_tiles = div_up(p->cols, TILE_COLS), at = t - before;
+        const uint32_t r0 = at / col_tiles * tile_rows, c0 = at % col_tiles * TILE_COLS;
+        const uint32_t r1 = r0 + tile_rows < p->rows ? r0 + tile_rows : p->rows;
+        const uint32_t c1 = c0 + TILE_COLS < p->cols ? c0 + TILE_COLS : p->cols;
+        run_tile(env, p, r0, r1, c0, c1, w->id);
+    }
+}
+
+void act_quantise(const struct product_env *env, const struct act *x, size_t row)
+{
+    for (unsigned kind = 0; kind < QUANT_ACT_COUNT; kind++)
+        if (x->q[kind]) env->kern->quantize[kind](x->q[kind] + row * x->q_stride[kind], x->f + row * x->f_stride, x->k, 0, x->k);
+}

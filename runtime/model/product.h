@@ -1,0 +1,53 @@
+/* product.h - matrix products of one phase as a list of tasks that the workers share.
+ *
+ * A phase is a few products with the same kind of input (say gate and up of every active expert). They are cut into tiles of rows and
+ * columns; workers take tiles by an atomic counter. Which worker computes a tile changes nothing: every output is one kernel's
+ * sum in a fixed order (kernels.h). */
+#ifndef RUNTIME_MODEL_PRODUCT_H
+#define RUNTIME_MODEL_PRODUCT_H
+
+#include "runtime/model/bind.h"
+
+struct worker;
+
+/* Input rows of a product: floats, and the 8-bit forms that the weight types ask for, each quantised once. */
+struct act {
+    size_t k;                          /* values in a row */
+    float *f;                          /* [rows][f_stride] */
+    size_t f_stride;
+    uint8_t *q[QUANT_ACT_COUNT];       /* [rows][q_stride] by format; NULL: not needed (QUANT_ACT_F32: always NULL) */
+    size_t q_stride[QUANT_ACT_COUNT];
+};
+
+/* y[y_row(c)][r] = W[r] . x[x_row(c)],  x_row(c) = x_rows ? x_rows[c] : x_first + c * x_step,  y_row(c) = y_rows ? y_rows[c] : c. */
+struct product {
+    const struct matrix *W;
+    const uint8_t *w;          /* first row (inside W->data) */
+    uint32_t rows, cols;
+    const struct act *x;
+    const uint32_t *x_rows, *y_rows;
+    uint32_t x_first, x_step;
+    float *y;
+    size_t y_stride;
+};
+
+/* How products are computed; the same for every phase of a session. */
+struct product_env {
+    const struct kern_table *kern;
+    bool exact;                /* decoded weights, float inputs */
+    float *const *scratch;     /* by worker id: exact_scratch floats (exact only) */
+};
+
+/* The whole of matrix W on rows 0..cols-1 of x. */
+static inline struct product product_of(const struct matrix *W, const struct act *x, float *y, size_t y_stride, uint32_t cols)
+{
+    return (struct product){.W = W, .w = W->data, .rows = W->rows, .cols = cols, .x = x, .x_step = 1, .y = y, .y_stride = y_stride};
+}
+
+/* Run by every worker with equal arguments; at most one list between two barriers. Does not wait for the others. */
+void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w);
+
+/* Quantises row `row` of x into every format it has. */
+void act_quantise(const struct product_env *env, const struct act *x, size_t row);
+
+#endif

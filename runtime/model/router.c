@@ -1,0 +1,37 @@
+/* router.c - which experts a token uses and how much each counts (architecture.md 7). */
+#include "runtime/model/forward.h"
+
+#include "platform/base/bytes.h"
+#include "topology/workers.h"
+
+/* Ids of a hash layer. They were checked when the file was bound, but it may be cut or changed while it is mapped: a wrong id becomes 0 here
+ * (the session reports the damage) instead of reaching memory that is not ours. */
+static void look_up(int32_t *ids, const struct layer_weights *L, const struct model_shape *s, int32_t token)
+{
+    for (uint32_t i = 0; i < s->n_used; i++) {
+        const uint32_t id = mc_load_u32(L->hash_ids + ((size_t)token * s->n_used + i) * 4);
+        ids[i] = id < s->n_expert ? (int32_t)id : 0;
+    }
+}
+
+void router(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct model_shape *s = &f->model->shape;
+    const struct product logits = product_of(&L->router, &f->u, f->route_logits, s->n_expert, f->n);
+    size_t t0, t1;
+    products_run(&f->env, &logits, 1, w);
+    workers_sync(w);
+    flow_share(w, f->n, &t0, &t1);
+    for (size_t t = t0; t < t1; t++) {
+        float *score = f->route_scores + t * s->n_expert, *weight = f->expert_w + t * (s->n_used + 1);
+        int32_t *ids = f->expert_ids + t * s->n_used;
+        kern_route_scores(score, f->route_logits + t * s->n_expert, s->n_expert);
+        if (L->hash_ids)
+            look_up(ids, L, s, f->ids[t]);
+        else
+            kern_route_top(ids, score, L->router_bias, s->n_expert, s->n_used);
+        kern_route_weights(weight, score, ids, s->n_used, s->expert_scale, s->expert_normalise);
+        weight[s->n_used] = 1.0f; /* the shared expert */
+    }
+    workers_sync(w);
+}
