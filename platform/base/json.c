@@ -117,6 +117,11 @@ const struct mc_json *mc_json_get(const struct mc_json *object, const char *key)
     return outside(json_object_get(inside(object), key));
 }
 
+const struct mc_json *mc_json_get_span(const struct mc_json *object, struct mc_span key)
+{
+    return outside(json_object_getn(inside(object), key.size ? (const char *)key.data : "", key.size));
+}
+
 bool mc_json_next(const struct mc_json *object, void **it, struct mc_span *key, const struct mc_json **value)
 {
     json_t *const o = (json_t *)(uintptr_t)object; /* jansson's iterators take a writable object and do not write */

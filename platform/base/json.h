@@ -29,6 +29,7 @@ struct mc_span mc_json_string(const struct mc_json *v);                         
 size_t mc_json_count(const struct mc_json *v);                                    /* items of an array, members of an object */
 const struct mc_json *mc_json_item(const struct mc_json *array, size_t i);        /* NULL beyond the end */
 const struct mc_json *mc_json_get(const struct mc_json *object, const char *key); /* NULL if absent */
+const struct mc_json *mc_json_get_span(const struct mc_json *object, struct mc_span key);
 
 /* Walks an object in input order: for (void *it = NULL; mc_json_next(o, &it, &key, &value);) ... */
 bool mc_json_next(const struct mc_json *object, void **it, struct mc_span *key, const struct mc_json **value);
