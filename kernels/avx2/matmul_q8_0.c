@@ -77,21 +77,12 @@ TILE_B_MATMUL(mxfp4, .len = 32, .step = 4, .bias = 12)
 
 /* ---- five bits ---- */
 
-/* Bits 8o..8o+7 of each lane (o = 0..3), one a byte, at bit 4. */
-MC_INLINE __m256i bits_to_bytes(__m256i h, int o, int value)
-{
-    const long long low = 0x0101010101010101 * o, high = low + 0x0808080808080808;
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
-    const __m256i v = _mm256_shuffle_epi8(h, _mm256_setr_epi64x(low, high, low, high));
-    return tile_and(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), value);
-}
-
 MC_INLINE void add_fifth_bits(__m256i *w, const struct tile_rows *r, size_t qh)
 {
     __m256i h[2];
     tile_load_8(h, r, qh);
     for (int o = 0; o < 4; o++)
-        for (int i = 0; i < 2; i++) w[2 * o + i] = _mm256_or_si256(w[2 * o + i], bits_to_bytes(h[i], o, 16));
+        for (int i = 0; i < 2; i++) w[2 * o + i] = _mm256_or_si256(w[2 * o + i], tile_and(tile_bits(h[i], o), 16));
 }
 
 MC_INLINE void unpack_q5_0(struct tile_b *t, const struct tile_rows *r, int g)
@@ -152,10 +143,7 @@ MC_INLINE void unpack_q1_0(struct tile_b *t, const struct tile_rows *r, int g)
 {
     const struct tile_16 q = tile_load_16(r, AT(q1_0, qs));
     for (int o = 0; o < 16; o++)
-        for (int i = 0; i < 2; i++) {
-            const __m256i lane = q.v[o / 8 * 2 + i];
-            t->w[2 * (g + o) + i] = bits_to_bytes(o % 8 < 4 ? lane : _mm256_srli_epi64(lane, 32), o % 4, 2);
-        }
+        for (int i = 0; i < 2; i++) t->w[2 * (g + o) + i] = tile_and(tile_bits(q.v[o / 8 * 2 + i], o % 8), 2);
     const __m256 d = tile_f16(r, AT(q1_0, d));
     for (int j = 0; j < 4; j++) t->d[g / 4 + j] = d;
 }

@@ -128,6 +128,27 @@ MC_INLINE __m256i tile_widen_s8(__m256i v, int q)
     return _mm256_srai_epi16(_mm256_shuffle_epi8(v, _mm256_setr_epi64x(low, high, low, high)), 8);
 }
 
+/* int16 j (0..3) of each lane, four times. */
+MC_INLINE __m256i tile_spread_16(__m256i v, int j)
+{
+    const long long low = 0x0100010001000100 + 0x0202020202020202 * (long long)j, high = low + 0x0808080808080808;
+    return _mm256_shuffle_epi8(v, _mm256_setr_epi64x(low, high, low, high));
+}
+
+/* Byte j (0..7) of each lane, eight times. */
+MC_INLINE __m256i tile_spread_byte(__m256i v, int j)
+{
+    const long long low = 0x0101010101010101 * (long long)j, high = low + 0x0808080808080808;
+    return _mm256_shuffle_epi8(v, _mm256_setr_epi64x(low, high, low, high));
+}
+
+/* Bits 0..7 of byte j of each lane as eight bytes, -1 where the bit is set. */
+MC_INLINE __m256i tile_bits(__m256i v, int j)
+{
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(tile_spread_byte(v, j), bit), bit);
+}
+
 MC_INLINE __m256i tile_broadcast_8(const void *p)
 {
     long long v;
