@@ -1,0 +1,164 @@
+/* rows16.h - matrix products with integer activations, 16 rows at a time: what all formats of this folder share.
+ *
+ * The file layout keeps one row together; the arithmetic wants lane = row. So 16 bytes of 16 rows are loaded and transposed as
+ * packed codes (quads16), which is cheap because the codes are still small, and unpacked afterwards: dword lane r of a code
+ * vector holds the codes of 4 consecutive columns of row r, unsigned (a bias is added). The activation enters as a broadcast
+ * dword, vpdpbusd adds 4 columns of 16 rows, nothing is ever summed across lanes, sub-scales are lane = row vectors, and the
+ * float chain of rule R1 (kernels.h) runs in lanes as it stands.
+ *
+ *   one column        the code vectors go straight into vpdpbusd
+ *   several columns   256 columns of 16 rows are unpacked once into a tile in L1, then all columns pass over it, 8 at a time
+ *
+ * A format supplies two always-inlined functions: `head` writes scales into the tile, `codes` makes code vectors. A tail of
+ * fewer than 16 rows: with 16 or more rows in all the last group overlaps the one before (same inputs, same bits); otherwise
+ * the blocks are copied beside zero rows. Only for files of this folder: everything is static inline. */
+#ifndef KERNELS_AVX512_ROWS16_H
+#define KERNELS_AVX512_ROWS16_H
+
+#include "kernels/kernels.h"
+#include "platform/base/compiler.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define ROWS16_COLS      64 /* columns that share one unpacking of a tile */
+#define ROWS16_BLOCK_MAX 288
+
+struct tile {
+    MC_ALIGNED(64) uint8_t q[64][64];     /* dword v of 16 rows: columns 4v .. 4v+3 */
+    MC_ALIGNED(64) int32_t scale[16][16]; /* integer scale of each 16 or 32 columns */
+    MC_ALIGNED(64) int16_t pair[16][32];  /* factors of two neighbouring activation sums each */
+    MC_ALIGNED(64) float d[8][16];        /* scale of each activation block */
+    MC_ALIGNED(64) float m[8][16];        /* minimum */
+};
+
+/* ---- loads ------------------------------------------------------------------------------------------------------ */
+
+MC_INLINE __m512i bytes64(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+MC_INLINE __m512i dword_all(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* 16 bytes at p of 16 rows: q[t] lane r = bytes 4t .. 4t+3 of row r. */
+MC_INLINE void quads16(__m512i q[4], const uint8_t *p, size_t s)
+{
+    const uint8_t *p4 = p + 4 * s, *p8 = p + 8 * s, *p12 = p + 12 * s;
+    __m512i z[4];
+    for (unsigned j = 0; j < 4; j++) {
+        z[j] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p + j * s)));
+        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x00F0, _mm_loadu_si128((const void *)(p4 + j * s)));
+        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x0F00, _mm_loadu_si128((const void *)(p8 + j * s)));
+        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0xF000, _mm_loadu_si128((const void *)(p12 + j * s)));
+    }
+    const __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+    const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+    q[0] = _mm512_unpacklo_epi64(a, c);
+    q[1] = _mm512_unpackhi_epi64(a, c);
+    q[2] = _mm512_unpacklo_epi64(b, d);
+    q[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* 4 bytes at p of 16 rows. */
+MC_INLINE __m512i lanes_u32(const uint8_t *p, size_t s)
+{
+    __m512i z[4];
+    for (unsigned j = 0; j < 4; j++) {
+        const uint8_t *pj = p + 4 * j * s;
+        z[j] = _mm512_maskz_broadcastd_epi32((__mmask16)(1u << (4 * j)), _mm_loadu_si32(pj));
+        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(2u << (4 * j)), _mm_loadu_si32(pj + s));
+        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(4u << (4 * j)), _mm_loadu_si32(pj + 2 * s));
+        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(8u << (4 * j)), _mm_loadu_si32(pj + 3 * s));
+    }
+    return _mm512_or_si512(_mm512_or_si512(z[0], z[1]), _mm512_or_si512(z[2], z[3]));
+}
+
+/* The float16 in the low half of each lane. */
+MC_INLINE __m512 low_f16(__m512i v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+}
+MC_INLINE __m512 high_f16(__m512i v)
+{
+    return low_f16(_mm512_srli_epi32(v, 16));
+}
+
+MC_INLINE __m512i low_nibbles(__m512i v)
+{
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+MC_INLINE __m512i high_nibbles(__m512i v)
+{
+    return low_nibbles(_mm512_srli_epi16(v, 4));
+}
+
+/* a where m has ones, b elsewhere */
+MC_INLINE __m512i select_bits(__m512i m, __m512i a, __m512i b)
+{
+    return _mm512_ternarylogic_epi32(m, a, b, 0xCA);
+}
+/* a | (b & m) */
+MC_INLINE __m512i or_and(__m512i a, __m512i b, __m512i m)
+{
+    return _mm512_ternarylogic_epi32(a, b, m, 0xF8);
+}
+
+/* Offsets for vpmultishiftqb: byte j of each dword takes the 8 bits from `first + step * j` of the same dword on (modulo the
+ * qword: bits that come from elsewhere must be masked away). */
+MC_INLINE __m512i dword_offsets(unsigned first, unsigned step)
+{
+    uint64_t v = 0;
+    for (unsigned j = 0; j < 8; j++) v |= (uint64_t)((j / 4 * 32 + first + step * (j % 4)) & 63) << (8 * j);
+    return _mm512_set1_epi64((long long)v);
+}
+
+/* ---- groups of rows --------------------------------------------------------------------------------------------- */
+
+struct rows16 {
+    const uint8_t *p; /* first block of the first row */
+    size_t stride;
+    size_t r0;
+    __mmask16 live; /* rows whose results are stored */
+    bool copied;    /* fewer than 16 rows: blocks are read through the copy buffer */
+};
+
+/* The group that starts at row r0 or, at the end, the last 16 rows. */
+MC_INLINE struct rows16 rows16_group(const void *w, size_t stride, size_t r0, size_t rows)
+{
+    struct rows16 g = {0};
+    g.r0 = rows < 16 ? 0 : r0 + 16 > rows ? rows - 16 : r0;
+    g.p = (const uint8_t *)w + g.r0 * stride;
+    g.stride = stride;
+    g.live = (__mmask16)(rows < 16 ? (1u << rows) - 1 : 0xFFFF);
+    g.copied = rows < 16;
+    return g;
+}
+
+/* Block of `bytes` bytes at p of the live rows, beside zero rows; the result has stride ROWS16_BLOCK_MAX. */
+static MC_NOINLINE const uint8_t *rows16_copy(uint8_t buf[16 * ROWS16_BLOCK_MAX + 64], const struct rows16 *g, const uint8_t *p,
+                                              size_t bytes)
+{
+    for (unsigned r = 0; r < 16; r++) {
+        if (g->live >> r & 1)
+            memcpy(buf + r * ROWS16_BLOCK_MAX, p + r * g->stride, bytes);
+        else
+            memset(buf + r * ROWS16_BLOCK_MAX, 0, bytes);
+    }
+    return buf;
+}
+
+/* The next group lies behind this one; its rows are too short for the hardware to see a stream. */
+MC_INLINE void rows16_prefetch(const struct rows16 *g, const uint8_t *p, size_t bytes)
+{
+    const uint8_t *next = p + 16 * g->stride;
+    for (unsigned r = 0; r < 16; r++)
+        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)next + r * g->stride + i, _MM_HINT_T0);
+}
+
+#endif
