@@ -71,6 +71,8 @@ enum os_mem_flags {
 MC_MUST_CHECK enum mc_code os_mem_alloc(size_t size, enum os_mem_flags flags, const char *label, void **out,
                                         struct mc_err *err);
 void os_mem_free(void *p, size_t size); /* NULL does nothing */
+/* Makes whole pages of such memory inaccessible, so that an access to them ends the process: the fence of the kernel checks. */
+MC_MUST_CHECK enum mc_code os_mem_fence(void *p, size_t size, struct mc_err *err);
 
 /* ---- threads (os_thread.c), CPUs (os_affinity.c) ---------------------------------------------------------------- */
 

@@ -57,6 +57,12 @@ void os_mem_free(void *p, size_t size)
     if (p) munmap(p, mc_round_up(size, (size_t)sysconf(_SC_PAGESIZE)));
 }
 
+enum mc_code os_mem_fence(void *p, size_t size, struct mc_err *err)
+{
+    if (mprotect(p, size, PROT_NONE)) return mc_fail(err, MC_ENOMEM, errno, "cannot fence off %zu bytes of memory: %m", size);
+    return MC_OK;
+}
+
 uint64_t os_rss_peak_bytes(void)
 {
     struct rusage usage;

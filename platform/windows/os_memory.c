@@ -48,6 +48,15 @@ void os_mem_free(void *p, size_t size)
     if (p && VirtualQuery(p, &info, sizeof info)) VirtualFree(info.AllocationBase, 0, MEM_RELEASE);
 }
 
+enum mc_code os_mem_fence(void *p, size_t size, struct mc_err *err)
+{
+    DWORD before;
+    if (VirtualProtect(p, size, PAGE_NOACCESS, &before)) return MC_OK;
+    const DWORD e = GetLastError();
+    char text[ERROR_TEXT_CAP];
+    return mc_fail(err, MC_ENOMEM, (int)e, "cannot fence off %zu bytes of memory: %s", size, windows_error_text(e, text));
+}
+
 uint64_t os_rss_peak_bytes(void)
 {
     PROCESS_MEMORY_COUNTERS counters = {.cb = sizeof counters};
