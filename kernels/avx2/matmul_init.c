@@ -10,4 +10,5 @@ void kern_init_avx2_matmul(struct kern_table *t, uint32_t cpu_flags)
     avx2_matmul_iquant(t);
     avx2_matmul_iq1(t);
     avx2_matmul_ternary(t);
+    avx2_quantize(t);
 }
