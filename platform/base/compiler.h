@@ -10,6 +10,9 @@
 #define MC_UNUSED __attribute__((unused))
 #define MC_ALIGNED(n) __attribute__((aligned(n)))
 
+/* Makes the optimiser forget what it knows about a vector variable (no instruction). */
+#define MC_OPAQUE_VECTOR(v) __asm__("" : "+x"(v))
+
 /* mingw's printf family is the C99 one under -std=c17, which GCC calls gnu_printf. */
 #if defined(__MINGW32__)
 #define MC_PRINTF(fmt, first) __attribute__((format(gnu_printf, fmt, first)))

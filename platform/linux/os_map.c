@@ -6,7 +6,7 @@
  * Touching a page that the file no longer has (cut short, disk gone) raises SIGBUS. The handler looks the address up in
  * a fixed table of live maps, puts an anonymous zero page there, marks the map damaged and returns, so the reader goes on
  * with zeros and the program can give up at a place of its choosing. Addresses of nobody go to the handler that was there
- * before. mmap is a bare system call on Linux and safe in a handler; the table is atomics only.
+ * before. The handler makes one bare system call and reads atomics, nothing else.
  *
  * The table, the old handler and the once flag are file-scope state because a signal handler can reach nothing else. A
  * loss inside the last page that still exists reads as zeros without a signal: the kernel does not tell. */
@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MAPS_MAX = 1024 };
@@ -47,12 +48,18 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* mmap without the C library in between, which a signal handler may not rely on (and without the thread sanitizer, for which
+ * mapping over a page is a write that races with its readers). */
+static bool map_zeros(uintptr_t at, size_t size)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    return syscall(SYS_mmap, at, size, PROT_READ, flags, -1, 0) != -1;
+}
+
 /* Zeros over the lost page; if the process has used up its mappings, over all the rest of the map. */
 static bool cover_with_zeros(uintptr_t page, uintptr_t end)
 {
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-    if (mmap((void *)page, page_bytes(), PROT_READ, flags, -1, 0) != MAP_FAILED) return true;
-    return mmap((void *)page, end - page, PROT_READ, flags, -1, 0) != MAP_FAILED;
+    return map_zeros(page, page_bytes()) || map_zeros(page, end - page);
 }
 
 static void chain(int sig, siginfo_t *info, void *context)

@@ -1,0 +1,233 @@
+/* test_os_file.c - files, maps and the writer, on every system.
+ *
+ * Goal: each call does what os.h promises, and each refusal names the file. Method: files are made with the seam's own writer
+ * in the current directory, because only it knows UTF-8 names everywhere. */
+#include "platform/os.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static uint8_t pattern(size_t i)
+{
+    return (uint8_t)(i * 31 + (i >> 8) + 1);
+}
+
+/* Writes `size` bytes of the pattern in pieces of changing length. */
+static void make_file(const char *path, size_t size)
+{
+    struct mc_err err;
+    struct os_writer *w;
+    uint8_t piece[1000];
+    assert_int_equal(os_writer_create(path, &w, &err), MC_OK);
+    for (size_t off = 0; off < size;) {
+        size_t n = 1 + off % sizeof piece;
+        if (n > size - off) n = size - off;
+        for (size_t i = 0; i < n; i++) piece[i] = pattern(off + i);
+        assert_int_equal(os_writer_write(w, piece, n, &err), MC_OK);
+        off += n;
+    }
+    assert_int_equal(os_writer_finish(w, &err), MC_OK);
+}
+
+static void remove_file(const char *path)
+{
+    struct os_writer *w;
+    assert_int_equal(os_writer_create(path, &w, NULL), MC_OK);
+    os_writer_abort(w);
+    assert_false(os_file_exists(path));
+}
+
+static void a_missing_file_is_named(void **state)
+{
+    (void)state;
+    struct mc_err err;
+    struct os_file *f = NULL;
+    assert_int_equal(os_file_open("no-such-file.bin", &f, &err), MC_EIO);
+    assert_non_null(strstr(err.msg, "no-such-file.bin"));
+    assert_null(f);
+    assert_int_equal(os_file_open("no-such-folder/x.bin", &f, NULL), MC_EIO);
+    assert_false(os_file_exists("no-such-file.bin"));
+}
+
+static void a_directory_is_refused(void **state)
+{
+    (void)state;
+    struct mc_err err;
+    struct os_file *f;
+    struct os_writer *w;
+    assert_true(os_file_exists("."));
+    assert_int_equal(os_file_open(".", &f, &err), MC_EIO);
+    assert_non_null(strstr(err.msg, "directory"));
+    assert_int_equal(os_writer_create(".", &w, &err), MC_EIO);
+}
+
+static void reads_at_any_place(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-read.tmp";
+    enum { SIZE = 100000 };
+    struct mc_err err;
+    struct os_file *f;
+    uint8_t buf[5000];
+    make_file(path, SIZE);
+    assert_int_equal(os_file_open(path, &f, &err), MC_OK);
+    assert_int_equal(os_file_size(f), SIZE);
+    assert_string_equal(os_file_path(f), path);
+    static const size_t at[] = {0, 1, 4095, 65536, SIZE - sizeof buf};
+    for (size_t k = 0; k < ARRAY_LEN(at); k++) {
+        assert_int_equal(os_file_read_at(f, at[k], buf, sizeof buf, &err), MC_OK);
+        for (size_t i = 0; i < sizeof buf; i++) assert_int_equal(buf[i], pattern(at[k] + i));
+    }
+    assert_int_equal(os_file_read_at(f, SIZE, buf, 0, &err), MC_OK);
+    assert_int_equal(os_file_read_at(f, SIZE - 10, buf, 11, &err), MC_EIO);
+    assert_non_null(strstr(err.msg, path));
+    assert_non_null(strstr(err.msg, "100000"));
+    assert_int_equal(os_file_read_at(f, UINT64_MAX - 3, buf, 8, &err), MC_EARG);
+    assert_int_equal(os_file_read_at(f, INT64_MAX, buf, 8, &err), MC_EARG);
+    os_file_close(f);
+    remove_file(path);
+}
+
+/* The sizes around a page's end are those where the bytes after the end need care. */
+static void a_map_can_be_over_read_by_64_bytes(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-map.tmp";
+    static const size_t sizes[] = {1, 63, 4000, 4031, 4032, 4033, 4064, 4095, 4096, 4097, 65536 - 32, 65536, 65537, 131072};
+    for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+        struct mc_err err;
+        struct os_file *f;
+        struct os_map *m;
+        make_file(path, sizes[k]);
+        assert_int_equal(os_file_open(path, &f, &err), MC_OK);
+        assert_int_equal(os_map_open(f, &m, &err), MC_OK);
+        os_file_close(f);
+        const struct mc_span s = os_map_bytes(m);
+        assert_int_equal(s.size, sizes[k]);
+        for (size_t i = 0; i < s.size; i++) assert_int_equal(s.data[i], pattern(i));
+        for (size_t i = 0; i < 64; i++) assert_int_equal(*(const volatile uint8_t *)(s.data + s.size + i), 0);
+        os_map_will_need(m, 0, s.size);
+        os_map_will_need(m, s.size / 2, UINT64_MAX);
+        os_map_will_need(m, UINT64_MAX, 1);
+        assert_false(os_map_damaged(m));
+        os_map_close(m);
+        remove_file(path);
+    }
+}
+
+static void an_empty_file_has_no_map(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-empty.tmp";
+    struct mc_err err;
+    struct os_file *f;
+    struct os_map *m = NULL;
+    char *data;
+    size_t size;
+    make_file(path, 0);
+    assert_int_equal(os_file_open(path, &f, &err), MC_OK);
+    assert_int_equal(os_file_size(f), 0);
+    assert_int_equal(os_map_open(f, &m, &err), MC_EFORMAT);
+    assert_non_null(strstr(err.msg, "empty"));
+    assert_null(m);
+    os_file_close(f);
+    assert_int_equal(os_file_read_all(path, 0, &data, &size, &err), MC_OK);
+    assert_int_equal(size, 0);
+    assert_int_equal(data[0], '\0');
+    free(data);
+    remove_file(path);
+}
+
+static void reads_small_files_whole(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-all.tmp";
+    static const size_t sizes[] = {1, 65534, 65535, 65536, 65537, 300000};
+    struct mc_err err;
+    for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+        char *data = NULL;
+        size_t size = 0;
+        make_file(path, sizes[k]);
+        assert_int_equal(os_file_read_all(path, sizes[k], &data, &size, &err), MC_OK);
+        assert_int_equal(size, sizes[k]);
+        for (size_t i = 0; i < size; i++) assert_int_equal((uint8_t)data[i], pattern(i));
+        assert_int_equal(data[size], '\0');
+        free(data);
+        data = NULL;
+        assert_int_equal(os_file_read_all(path, sizes[k] - 1, &data, &size, &err), MC_EFORMAT);
+        assert_non_null(strstr(err.msg, path));
+        assert_null(data);
+    }
+    remove_file(path);
+    char *data = NULL;
+    size_t size;
+    assert_int_equal(os_file_read_all(path, 10, &data, &size, &err), MC_EIO);
+    assert_int_equal(os_file_read_all(".", 10, &data, &size, &err), MC_EIO);
+}
+
+static void names_are_utf8(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-\xc3\xa4\xe6\x97\xa5\xf0\x9f\x8d\xb5.tmp"; /* umlaut, kanji, beyond 16 bits */
+    struct os_file *f;
+    make_file(path, 10);
+    assert_true(os_file_exists(path));
+    assert_int_equal(os_file_open(path, &f, NULL), MC_OK);
+    assert_string_equal(os_file_path(f), path);
+    os_file_close(f);
+    remove_file(path);
+}
+
+static void a_writer_truncates_and_abort_removes(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-writer.tmp";
+    struct mc_err err;
+    struct os_file *f;
+    struct os_writer *w;
+    make_file(path, 5000);
+    make_file(path, 200000); /* one piece larger than the buffer follows */
+    static uint8_t big[150000];
+    for (size_t i = 0; i < sizeof big; i++) big[i] = pattern(i);
+    assert_int_equal(os_writer_create(path, &w, &err), MC_OK);
+    assert_int_equal(os_writer_write(w, big, 10, &err), MC_OK);
+    assert_int_equal(os_writer_write(w, big + 10, sizeof big - 10, &err), MC_OK);
+    assert_int_equal(os_writer_finish(w, &err), MC_OK);
+    assert_int_equal(os_file_open(path, &f, &err), MC_OK);
+    assert_int_equal(os_file_size(f), sizeof big);
+    static uint8_t back[sizeof big];
+    assert_int_equal(os_file_read_at(f, 0, back, sizeof back, &err), MC_OK);
+    assert_memory_equal(back, big, sizeof big);
+    os_file_close(f);
+    remove_file(path);
+    assert_int_equal(os_writer_create("no-such-folder/out.bin", &w, &err), MC_EIO);
+    assert_non_null(strstr(err.msg, "no-such-folder/out.bin"));
+}
+
+static void closing_nothing_is_allowed(void **state)
+{
+    (void)state;
+    os_file_close(NULL);
+    os_map_close(NULL);
+    os_writer_abort(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(a_directory_is_refused),
+        cmocka_unit_test(reads_at_any_place),
+        cmocka_unit_test(a_map_can_be_over_read_by_64_bytes),
+        cmocka_unit_test(an_empty_file_has_no_map),
+        cmocka_unit_test(reads_small_files_whole),
+        cmocka_unit_test(names_are_utf8),
+        cmocka_unit_test(a_writer_truncates_and_abort_removes),
+        cmocka_unit_test(closing_nothing_is_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

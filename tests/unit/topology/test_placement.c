@@ -1,0 +1,155 @@
+/* test_placement.c - which CPUs the workers get, on machines that are only described.
+ *
+ * Goal: one worker a physical core inside the allowed set, siblings last, the fast kind first, clear refusals. Method: machines
+ * written down here by a few numbers each; nothing of the real machine is asked. */
+#include "topology/placement.h"
+
+#include "platform/base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static unsigned n_warnings;
+
+static void count_warnings(void *user, enum mc_log_level level, const char *line)
+{
+    (void)user;
+    (void)line;
+    n_warnings += level == MC_LOG_WARN;
+}
+
+/* n_cores cores with CPU numbers c and c + n_cores (Linux' order) or 2c and 2c + 1 (Windows'). */
+static struct machine smt_machine(unsigned n_cores, bool adjacent)
+{
+    struct machine m = {.n = 2 * n_cores};
+    for (unsigned i = 0; i < m.n; i++) m.cpu[i] = (struct os_cpu_row){.cpu = i, .core = adjacent ? i / 2 : i % n_cores};
+    return m;
+}
+
+static void check_plan(const struct machine *m, struct placement_wish wish, bool pinned, unsigned n, const unsigned *cpus)
+{
+    static struct placement p;
+    struct mc_err err;
+    assert_int_equal(placement_plan(m, &wish, &p, &err), MC_OK);
+    assert_int_equal(p.n, n);
+    assert_int_equal(p.pinned, pinned);
+    if (pinned) assert_memory_equal(p.cpu, cpus, n * sizeof *cpus);
+}
+
+static void one_worker_a_core(void **state)
+{
+    (void)state;
+    const struct machine linux_order = smt_machine(4, false), windows_order = smt_machine(4, true);
+    check_plan(&linux_order, (struct placement_wish){0}, true, 4, (const unsigned[]){0, 1, 2, 3});
+    check_plan(&windows_order, (struct placement_wish){0}, true, 4, (const unsigned[]){0, 2, 4, 6});
+    check_plan(&windows_order, (struct placement_wish){.n_threads = 3}, true, 3, (const unsigned[]){0, 2, 4});
+    check_plan(&windows_order, (struct placement_wish){.pin = PLACEMENT_PIN_OFF}, false, 4, NULL);
+    assert_int_equal(n_warnings, 0);
+}
+
+static void siblings_come_last(void **state)
+{
+    (void)state;
+    const struct machine linux_order = smt_machine(4, false), windows_order = smt_machine(4, true);
+    check_plan(&linux_order, (struct placement_wish){.n_threads = 6}, true, 6, (const unsigned[]){0, 1, 2, 3, 4, 5});
+    check_plan(&windows_order, (struct placement_wish){.n_threads = 6}, true, 6, (const unsigned[]){0, 2, 4, 6, 1, 3});
+    check_plan(&windows_order, (struct placement_wish){.n_threads = 8}, true, 8, (const unsigned[]){0, 2, 4, 6, 1, 3, 5, 7});
+}
+
+static void only_allowed_cpus_are_used(void **state)
+{
+    (void)state;
+    const struct machine one = {.n = 1, .cpu = {{.cpu = 17, .core = 1}}};
+    check_plan(&one, (struct placement_wish){0}, true, 1, (const unsigned[]){17});
+    /* one whole core, two half ones */
+    const struct machine holes = {
+        .n = 4, .cpu = {{.cpu = 0, .core = 0}, {.cpu = 16, .core = 0}, {.cpu = 17, .core = 1}, {.cpu = 24, .core = 8}}};
+    check_plan(&holes, (struct placement_wish){0}, true, 3, (const unsigned[]){0, 17, 24});
+    check_plan(&holes, (struct placement_wish){.n_threads = 4}, true, 4, (const unsigned[]){0, 17, 24, 16});
+    const struct machine unknown = {.n = 2, .cpu = {{.cpu = 3, .core = OS_CPU_NONE}, {.cpu = 5, .core = OS_CPU_NONE}}};
+    check_plan(&unknown, (struct placement_wish){0}, true, 2, (const unsigned[]){3, 5});
+}
+
+static void fast_cores_come_first(void **state)
+{
+    (void)state;
+    struct machine m = {.n = 6}; /* two slow cores, two fast ones with siblings */
+    const unsigned core[] = {0, 1, 2, 2, 3, 3};
+    for (unsigned i = 0; i < 6; i++) m.cpu[i] = (struct os_cpu_row){.cpu = i, .core = core[i], .efficiency = core[i] >= 2};
+    check_plan(&m, (struct placement_wish){0}, true, 2, (const unsigned[]){2, 4});
+    check_plan(&m, (struct placement_wish){.n_threads = 6}, true, 6, (const unsigned[]){2, 4, 0, 1, 3, 5});
+}
+
+static void too_many_threads_share_and_are_told(void **state)
+{
+    (void)state;
+    const struct machine m = smt_machine(1, true);
+    static struct placement p;
+    n_warnings = 0;
+    assert_int_equal(placement_plan(&m, &(struct placement_wish){.n_threads = 3}, &p, NULL), MC_OK);
+    assert_int_equal(p.n, 3);
+    assert_true(p.shared);
+    assert_false(p.pinned);
+    assert_int_equal(n_warnings, 1);
+    struct mc_err err;
+    assert_int_equal(placement_plan(&m, &(struct placement_wish){.n_threads = PLACEMENT_MAX + 1}, &p, &err), MC_EARG);
+    assert_non_null(strstr(err.msg, "513"));
+}
+
+static void a_list_is_followed(void **state)
+{
+    (void)state;
+    const struct machine m = smt_machine(4, false);
+    static const unsigned list[] = {5, 1, 7}, foreign[] = {1, 9}, twice[] = {2, 2};
+    static struct placement p;
+    struct mc_err err;
+    struct placement_wish wish = {.pin = PLACEMENT_PIN_LIST, .list = list, .n_list = 3};
+    check_plan(&m, wish, true, 3, list);
+    wish.n_threads = 2;
+    check_plan(&m, wish, true, 2, list);
+    n_warnings = 0;
+    wish.n_threads = 4;
+    check_plan(&m, wish, true, 4, (const unsigned[]){5, 1, 7, 5});
+    assert_int_equal(n_warnings, 1);
+    wish = (struct placement_wish){.pin = PLACEMENT_PIN_LIST, .list = twice, .n_list = 2};
+    assert_int_equal(placement_plan(&m, &wish, &p, &err), MC_OK);
+    assert_true(p.shared && p.pinned);
+    wish.list = foreign;
+    assert_int_equal(placement_plan(&m, &wish, &p, &err), MC_EARG);
+    assert_non_null(strstr(err.msg, "CPU 9"));
+    wish.n_list = 0;
+    assert_int_equal(placement_plan(&m, &wish, &p, &err), MC_EARG);
+}
+
+/* The largest machine that is described and more cores than workers can be. */
+static void huge_machines_fit(void **state)
+{
+    (void)state;
+    static struct machine m;
+    static struct placement p;
+    m = smt_machine(MACHINE_CPUS_MAX / 2, false);
+    assert_int_equal(placement_plan(&m, &(struct placement_wish){0}, &p, NULL), MC_OK);
+    assert_int_equal(p.n, MACHINE_CPUS_MAX / 2);
+    for (unsigned i = 0; i < m.n; i++) m.cpu[i].core = i;
+    assert_int_equal(placement_plan(&m, &(struct placement_wish){0}, &p, NULL), MC_OK);
+    assert_int_equal(p.n, PLACEMENT_MAX);
+}
+
+int main(void)
+{
+    mc_log_set(count_warnings, NULL, MC_LOG_WARN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_a_core),
+        cmocka_unit_test(siblings_come_last),
+        cmocka_unit_test(only_allowed_cpus_are_used),
+        cmocka_unit_test(fast_cores_come_first),
+        cmocka_unit_test(too_many_threads_share_and_are_told),
+        cmocka_unit_test(a_list_is_followed),
+        cmocka_unit_test(huge_machines_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

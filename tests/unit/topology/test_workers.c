@@ -1,0 +1,168 @@
+/* test_workers.c - the team: every worker runs, syncs order their writes, every task is handed out once.
+ *
+ * Goal: right results for 1 to 8 workers, pinned or not, also when the machine has fewer CPUs. Method: plain (not atomic) data
+ * that is written on one side of a sync and read on the other, so that a weak barrier shows as a wrong number, and as a race
+ * under the thread sanitizer. */
+#include "topology/discover.h"
+#include "topology/workers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WORKERS_MAX = 8, ROUNDS = 300, TASKS = 1000 };
+
+static struct workers *team_of(unsigned n)
+{
+    static struct machine machine;
+    static struct placement place;
+    struct workers *t = NULL;
+    struct mc_err err;
+    discover_this_machine(&machine);
+    assert_int_equal(placement_plan(&machine, &(struct placement_wish){.n_threads = n}, &place, &err), MC_OK);
+    assert_int_equal(workers_create(&place, &t, &err), MC_OK);
+    assert_int_equal(workers_count(t), n);
+    return t;
+}
+
+struct rounds {
+    unsigned cell[WORKERS_MAX];
+    unsigned bad[WORKERS_MAX];
+};
+
+/* Each worker adds one to its cell, syncs, looks at all cells, syncs. */
+static void walk(void *arg, struct worker *w)
+{
+    struct rounds *const r = arg;
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        r->cell[w->id]++;
+        workers_sync(w);
+        for (unsigned i = 0; i < w->count; i++) r->bad[w->id] += r->cell[i] % ROUNDS != round % ROUNDS;
+        workers_sync(w);
+    }
+}
+
+static void syncs_order_everything(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= WORKERS_MAX; n++) {
+        struct workers *const t = team_of(n);
+        struct rounds r = {{0}, {0}};
+        for (unsigned run = 0; run < 3; run++) workers_run(t, walk, &r);
+        for (unsigned i = 0; i < WORKERS_MAX; i++) {
+            assert_int_equal(r.cell[i], i < n ? 3 * ROUNDS : 0);
+            assert_int_equal(r.bad[i], 0);
+        }
+        workers_destroy(t);
+    }
+}
+
+struct tasks {
+    unsigned taken[4][TASKS + 16]; /* by stretch */
+};
+
+static void take(void *arg, struct worker *w)
+{
+    struct tasks *const k = arg;
+    for (unsigned stretch = 0; stretch < ARRAY_LEN(k->taken); stretch++) {
+        const uint32_t step = stretch + 1; /* 1000 is no multiple of 3 */
+        for (uint32_t i; (i = workers_next(w, step)) < TASKS;)
+            for (uint32_t j = i; j < i + step; j++) k->taken[stretch][j]++;
+        workers_sync(w);
+    }
+}
+
+static void each_task_is_taken_once(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= WORKERS_MAX; n++) {
+        struct workers *const t = team_of(n);
+        for (unsigned run = 0; run < 3; run++) {
+            static struct tasks k;
+            memset(&k, 0, sizeof k);
+            workers_run(t, take, &k);
+            for (unsigned s = 0; s < ARRAY_LEN(k.taken); s++)
+                for (unsigned i = 0; i < TASKS; i++) assert_int_equal(k.taken[s][i], 1);
+        }
+        workers_destroy(t);
+    }
+}
+
+static void note(void *arg, struct worker *w)
+{
+    ((unsigned *)arg)[w->id] += w->id + 1;
+}
+
+/* Many short runs, some after a pause long enough for the workers to fall asleep. */
+static void runs_follow_each_other(void **state)
+{
+    (void)state;
+    struct workers *const t = team_of(4);
+    unsigned sum[4] = {0};
+    enum { RUNS = 500 };
+    for (unsigned i = 0; i < RUNS; i++) {
+        workers_set_idle_spin(t, i % 100 < 50 ? 0 : 1000 * 1000 * 1000);
+        if (i % 100 == 0) {
+            const uint64_t start = os_clock_ns();
+            while (os_clock_ns() - start < 3 * 1000 * 1000) os_thread_yield();
+        }
+        workers_run(t, note, sum);
+    }
+    for (unsigned i = 0; i < 4; i++) assert_int_equal(sum[i], RUNS * (i + 1));
+    workers_destroy(t);
+}
+
+/* The caller is bound only while it works. */
+static void the_caller_gets_its_cpus_back(void **state)
+{
+    (void)state;
+    static struct machine machine;
+    discover_this_machine(&machine);
+    struct placement place = {.n = 2, .cpu = {machine.cpu[0].cpu, machine.cpu[machine.n - 1].cpu}, .pinned = true};
+    place.shared = machine.n == 1;
+    struct workers *t;
+    unsigned sum[2] = {0};
+    struct os_affinity before, after;
+    assert_int_equal(workers_create(&place, &t, NULL), MC_OK);
+    os_thread_affinity_get(&before);
+    workers_run(t, note, sum);
+    os_thread_affinity_get(&after);
+    assert_memory_equal(&before, &after, sizeof before);
+    assert_int_equal(sum[0] + sum[1], 3);
+    workers_destroy(t);
+}
+
+static void a_team_that_never_ran_can_go(void **state)
+{
+    (void)state;
+    workers_destroy(team_of(3));
+    workers_destroy(team_of(1));
+    workers_destroy(NULL);
+}
+
+/* A CPU that does not exist: the worker runs all the same, unbound. */
+static void a_worker_that_cannot_be_bound_runs(void **state)
+{
+    (void)state;
+    struct placement place = {.n = 2, .cpu = {8190, 8191}, .pinned = true};
+    struct workers *t;
+    unsigned sum[2] = {0};
+    assert_int_equal(workers_create(&place, &t, NULL), MC_OK);
+    workers_run(t, note, sum);
+    assert_int_equal(sum[1], 2);
+    workers_destroy(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(syncs_order_everything),       cmocka_unit_test(each_task_is_taken_once),
+        cmocka_unit_test(runs_follow_each_other),       cmocka_unit_test(the_caller_gets_its_cpus_back),
+        cmocka_unit_test(a_team_that_never_ran_can_go), cmocka_unit_test(a_worker_that_cannot_be_bound_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
