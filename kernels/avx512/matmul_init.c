@@ -6,4 +6,8 @@ void kern_init_avx512_matmul(struct kern_table *t)
 {
     avx512_init_matmul_q8_0(t);
     avx512_init_matmul_kquant(t);
+    avx512_init_matmul_iquant(t);
+    avx512_init_matmul_iq1(t);
+    avx512_init_matmul_ternary(t);
+    avx512_init_quantize(t);
 }

@@ -2,23 +2,6 @@
 #include "kernels/avx512/matmul.h"
 #include "kernels/avx512/rows16_k.h"
 
-/* int16 pairs (lo, hi) from the low halves of dword lanes */
-MC_INLINE __m512i pair_of(__m512i lo, __m512i hi)
-{
-    return _mm512_mask_blend_epi16(0xAAAAAAAA, lo, _mm512_slli_epi32(hi, 16));
-}
-
-MC_INLINE void put(void *dst, __m512i v)
-{
-    _mm512_storeu_si512(dst, v);
-}
-
-/* Byte i of each lane, as an unsigned dword. */
-MC_INLINE __m512i byte_of(__m512i v, unsigned i)
-{
-    return _mm512_and_si512(_mm512_srli_epi32(v, 8 * i), _mm512_set1_epi32(255));
-}
-
 /* ---- q4_K, q5_K ---- */
 
 static const struct k_law law_q4_K = {144, 32, false, 4, true};
@@ -80,17 +63,13 @@ K_MATMUL(q5_K, law_q5_K, columns_32_min)
 static const struct k_law law_q6_K = {210, 16, true, 8, false};
 K_COLUMNS(columns_16, law_q6_K)
 
-/* 16 signed bytes of scales in four quads: integer scales, and pairs of -bias * scale. */
+/* 16 signed bytes of scales in four quads. */
 MC_INLINE void signed_scales(struct tile *t, const __m512i sc[4], int bias)
 {
-    const __m512i factor = _mm512_set1_epi16((short)-bias);
     for (unsigned j = 0; j < 16; j += 2) {
-        const __m512i v = sc[j / 4];
-        const __m512i lo = _mm512_srai_epi32(_mm512_slli_epi32(v, 24 - 8 * (j % 4)), 24);
-        const __m512i hi = _mm512_srai_epi32(_mm512_slli_epi32(v, 16 - 8 * (j % 4)), 24);
-        put(t->scale[j], lo);
-        put(t->scale[j + 1], hi);
-        put(t->pair[j / 2], _mm512_mullo_epi16(pair_of(lo, hi), factor));
+        const __m512i lo = _mm512_srai_epi32(_mm512_slli_epi32(sc[j / 4], 24 - 8 * (j % 4)), 24);
+        const __m512i hi = _mm512_srai_epi32(_mm512_slli_epi32(sc[j / 4], 16 - 8 * (j % 4)), 24);
+        put_scales(t, j, lo, hi, bias);
     }
 }
 

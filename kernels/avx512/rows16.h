@@ -30,6 +30,7 @@ struct tile {
     MC_ALIGNED(64) int16_t pair[16][32];  /* factors of two neighbouring activation sums each */
     MC_ALIGNED(64) float d[8][16];        /* scale of each activation block */
     MC_ALIGNED(64) float m[8][16];        /* minimum */
+    MC_ALIGNED(64) uint8_t raw[20][64];   /* packed words of the block, transposed, for formats that need them in every step */
 };
 
 /* ---- loads ------------------------------------------------------------------------------------------------------ */
@@ -116,6 +117,18 @@ MC_INLINE __m512i dword_offsets(unsigned first, unsigned step)
     uint64_t v = 0;
     for (unsigned j = 0; j < 8; j++) v |= (uint64_t)((j / 4 * 32 + first + step * (j % 4)) & 63) << (8 * j);
     return _mm512_set1_epi64((long long)v);
+}
+
+/* Tables of bytes in registers: 128 entries at `table`, index in the low seven bits. */
+MC_INLINE __m512i look_up_128(__m512i idx, const uint8_t *table)
+{
+    return _mm512_permutex2var_epi8(bytes64(table), idx, bytes64(table + 64));
+}
+
+/* 256 entries; high: bit 7 of each index. */
+MC_INLINE __m512i look_up_256(__m512i idx, __mmask64 high, const uint8_t *table)
+{
+    return _mm512_mask_mov_epi8(look_up_128(idx, table), high, look_up_128(idx, table + 128));
 }
 
 /* ---- groups of rows --------------------------------------------------------------------------------------------- */

@@ -37,6 +37,42 @@ MC_INLINE struct k_col k_col_of(struct k_law law, const void *x, size_t k)
     return c;
 }
 
+/* ---- for the heads of formats ---- */
+
+/* int16 pairs (lo, hi) from the low halves of dword lanes */
+MC_INLINE __m512i pair_of(__m512i lo, __m512i hi)
+{
+    return _mm512_mask_blend_epi16(0xAAAAAAAA, lo, _mm512_slli_epi32(hi, 16));
+}
+
+MC_INLINE void put(void *dst, __m512i v)
+{
+    _mm512_storeu_si512(dst, v);
+}
+
+/* Byte i of each lane, as an unsigned dword. */
+MC_INLINE __m512i byte_of(__m512i v, unsigned i)
+{
+    return _mm512_and_si512(_mm512_srli_epi32(v, 8 * i), _mm512_set1_epi32(255));
+}
+
+/* Scales of units j and j + 1 (j even), and the factors that take the bias of the codes off. */
+MC_INLINE void put_scales(struct tile *t, unsigned j, __m512i lo, __m512i hi, int bias)
+{
+    put(t->scale[j], lo);
+    put(t->scale[j + 1], hi);
+    put(t->pair[j / 2], _mm512_mullo_epi16(pair_of(lo, hi), _mm512_set1_epi16((short)-bias)));
+}
+
+/* 2 * (bits at `shift` of each lane, n of them) + 1 */
+MC_INLINE __m512i odd_scale(__m512i v, unsigned shift, unsigned n)
+{
+    const __m512i twice = shift ? _mm512_srli_epi32(v, shift - 1) : _mm512_slli_epi32(v, 1), one = _mm512_set1_epi32(1);
+    return or_and(one, twice, _mm512_set1_epi32((int)((2u << n) - 2)));
+}
+
+/* ---- products ---- */
+
 /* Ends a block of one column: I and the pairs become floats. */
 MC_INLINE __m512 k_finish(struct k_law law, const struct tile *t, const int16_t *sums, float da, __m512i I, __m512 f)
 {
