@@ -78,10 +78,12 @@ static uint64_t left(const struct cursor *c)
 
 static enum mc_code take(struct cursor *c, uint64_t n, const char *what, const uint8_t **out)
 {
-    if (n > left(c))
-        return bad(c, MC_EFORMAT,
-                   "%s at byte %" PRIu64 " needs %" PRIu64 " bytes, but the file ends after %" PRIu64 " (cut off or damaged)",
-                   what, c->pos, n, left(c));
+    if (n > left(c)) {
+        bad(c, MC_EFORMAT,
+            "%s at byte %" PRIu64 " needs %" PRIu64 " bytes, but the file ends after %" PRIu64 " (cut off or damaged)", what,
+            c->pos, n, left(c));
+        return MC_EFORMAT; /* spelled out for compilers that wonder whether *out is set */
+    }
     if (n > c->bytes.size - c->pos) {
         c->need = c->pos + n;
         return MC_EBUSY;
@@ -93,7 +95,7 @@ static enum mc_code take(struct cursor *c, uint64_t n, const char *what, const u
 
 static enum mc_code take_u32(struct cursor *c, const char *what, uint32_t *out)
 {
-    const uint8_t *p = NULL;
+    const uint8_t *p;
     const enum mc_code rc = take(c, 4, what, &p);
     if (rc == MC_OK) *out = mc_load_u32(p);
     return rc;
@@ -101,7 +103,7 @@ static enum mc_code take_u32(struct cursor *c, const char *what, uint32_t *out)
 
 static enum mc_code take_u64(struct cursor *c, const char *what, uint64_t *out)
 {
-    const uint8_t *p = NULL;
+    const uint8_t *p;
     const enum mc_code rc = take(c, 8, what, &p);
     if (rc == MC_OK) *out = mc_load_u64(p);
     return rc;
@@ -143,7 +145,7 @@ static enum mc_code take_count(struct cursor *c, const char *what, uint64_t n, u
 
 static enum mc_code read_header(struct cursor *c, uint64_t *n_tensors, uint64_t *n_values)
 {
-    const uint8_t *p = NULL;
+    const uint8_t *p;
     if (c->file_size == 0) return bad(c, MC_EFORMAT, "the file is empty, expected a GGUF model");
     enum mc_code rc = take(c, 4, "the magic word", &p);
     if (rc != MC_OK) return rc;
@@ -288,8 +290,11 @@ static enum mc_code fail_private_42(struct cursor *c, const struct gguf_tensor *
 
 /* t does not begin where `prev` (the tensor before it, NULL for the first) ends. */
 static enum mc_code fail_offset(struct cursor *c, const struct gguf_tensor *prev, const struct gguf_tensor *t, uint64_t want,
-                                uint64_t alignment)
+                                uint64_t room, uint64_t alignment)
 {
+    if (t->file_off >= room)
+        return bad(c, MC_EFORMAT, "offset %" PRIu64 " lies outside of the %" PRIu64 " bytes of data (cut off or damaged)",
+                   t->file_off, room);
     if (!prev) return bad(c, MC_EFORMAT, "the first tensor has offset %" PRIu64 ", expected 0", t->file_off);
     if (t->file_off < want)
         return bad(c, MC_EFORMAT, "offset %" PRIu64 " lies inside tensor '%.*s', expected %" PRIu64, t->file_off,
@@ -311,7 +316,7 @@ static enum mc_code place_tensors(struct cursor *c, struct gguf_dir *dir, struct
         subject(c, "tensor", t->name);
         if (t->file_off & (step - 1))
             return bad(c, MC_EFORMAT, "offset %" PRIu64 " is not a multiple of the alignment %" PRIu64, t->file_off, step);
-        if (t->file_off != next) return fail_offset(c, i ? order[i - 1] : NULL, t, next, step);
+        if (t->file_off != next) return fail_offset(c, i ? order[i - 1] : NULL, t, next, room, step);
         if (!mc_add_u64(next, t->size_bytes, &end) || end > room || !mc_align_up_u64(end, step, &next))
             return bad(c, MC_EFORMAT,
                        "its %" PRIu64 " bytes begin at byte %" PRIu64 ", but the file has only %" PRIu64

@@ -86,8 +86,11 @@ enum mc_code weights_open(const struct gguf *g, enum weights_io io, struct weigh
         w->maps = calloc(gguf_n_parts(g), sizeof *w->maps);
         w->tensors = calloc(gguf_n_tensors(g) + 1, sizeof *w->tensors);
     }
+    if (!w || !w->maps || !w->tensors) {
+        weights_close(w);
+        return mc_fail(err, MC_ENOMEM, 0, "%s: no memory for its tensor list", gguf_path(g));
+    }
     enum mc_code rc = MC_OK;
-    if (!w || !w->maps || !w->tensors) rc = mc_fail(err, MC_ENOMEM, 0, "%s: no memory for its tensor list", gguf_path(g));
     for (unsigned p = 0; rc == MC_OK && p < gguf_n_parts(g); p++) rc = open_part(w, p, caps.page_bytes, err);
     if (rc == MC_OK)
         *out = w;

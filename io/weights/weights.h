@@ -14,7 +14,8 @@ enum weights_io { WEIGHTS_AUTO, WEIGHTS_MMAP, WEIGHTS_URING, WEIGHTS_PREAD, WEIG
 
 struct weights;
 
-/* Makes all tensors of g readable. g must outlive the result. Reads nothing big: cost is that of mapping.
+/* Makes all tensors of g readable. g must outlive the result. Reads nothing but a last tensor that ends at the
+ * very end of a page.
  * Errors: MC_EIO (a file is gone, unreadable or has another size than when g was opened), MC_ENOMEM, MC_EARG (g is from
  * memory), MC_EUNSUPPORTED (uring and pread: not there yet). */
 MC_MUST_CHECK enum mc_code weights_open(const struct gguf *g, enum weights_io io, struct weights **out, struct mc_err *err);

@@ -1,8 +1,8 @@
 /* fuzz_gguf.c - any bytes as a GGUF file: parsed, and if accepted, everything that callers may ask for is asked for.
  *
- * Accepted directories are held to their contract (names found, sizes inside the file), so that a wrong answer is a finding
- * too. */
-#include "io/gguf/gguf.h"
+ * The same bytes also arrive in growing pieces, as they do from a file; the verdict must be the one on the whole. Accepted
+ * directories are held to their contract (names found, sizes inside the file), so that a wrong answer is a finding too. */
+#include "io/gguf/gguf_dir.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -76,11 +76,41 @@ static void walk_tensor(const struct gguf *g, const struct gguf_tensor *t, struc
     touch((struct mc_span){file.data + t->file_off, (size_t)t->size_bytes});
 }
 
+/* Verdict on the directory when the file is read piece by piece; each piece ends where its memory ends. */
+static enum mc_code in_pieces(struct mc_span file)
+{
+    struct gguf_dir dir;
+    enum mc_code rc;
+    uint64_t need = 0;
+    size_t have = file.size < 40 ? file.size : 40;
+    for (;;) {
+        uint8_t *piece = malloc(have + !have);
+        if (!piece) abort();
+        if (have) memcpy(piece, file.data, have);
+        rc = gguf_dir_parse(&dir, (struct mc_span){piece, have}, file.size, "pieces", &need, NULL);
+        if (rc == MC_OK) gguf_dir_free(&dir);
+        free(piece);
+        if (rc != MC_EBUSY) return rc;
+        assert(need > have && need <= file.size);
+        have = need > 2 * have ? (size_t)need : 2 * have < file.size ? 2 * have : file.size;
+    }
+}
+
+static enum mc_code in_one(struct mc_span file)
+{
+    struct gguf_dir dir;
+    uint64_t need;
+    const enum mc_code rc = gguf_dir_parse(&dir, file, file.size, "whole", &need, NULL);
+    if (rc == MC_OK) gguf_dir_free(&dir);
+    return rc;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
     struct mc_err err = {0};
     const struct mc_span file = {data, size};
+    assert(in_pieces(file) == in_one(file));
     const enum mc_code rc = gguf_parse(file, "fuzz.gguf", &g, &err);
     if (rc != MC_OK) {
         assert(rc == MC_EFORMAT || rc == MC_EUNSUPPORTED);
