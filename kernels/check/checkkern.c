@@ -3,11 +3,12 @@
 
 #include "kernels/check/ck.h"
 #include "kernels/cpu_flags.h"
+#include "platform/base/log.h"
 #include "platform/os.h"
 
 #include <stdio.h>
 
-enum { TABLES_MAX = 4, SLOTS = 24, SLOT_BYTES = 4 << 20 };
+enum { SLOTS = 24, SLOT_BYTES = 4 << 20 };
 
 struct op {
     const char *name;
@@ -30,23 +31,23 @@ static const struct op float_ops[] = {
 
 struct walk {
     struct ck ck;
-    struct kern_table tables[TABLES_MAX];
-    const char *isa[TABLES_MAX];
-    size_t n_tables, n_failed;
+    const struct ck_tables *set;
+    size_t n_failed;
     check_row_fn fn;
     void *user;
 };
 
-static void build_tables(struct walk *w, uint32_t flags)
+static void build_tables(struct ck_tables *set, uint32_t flags)
 {
-    const uint32_t sets[TABLES_MAX] = {0, KERN_AVX2, KERN_AVX2 | KERN_AVX_VNNI, KERN_AVX2 | KERN_AVX_VNNI | KERN_AVX512};
-    for (size_t i = 0; i < TABLES_MAX; i++) {
-        if (i == 3 ? !(flags & KERN_AVX512) : (flags & sets[i]) != sets[i]) continue;
-        kern_table_init(&w->tables[w->n_tables], flags & sets[i]);
-        const char *isa = w->tables[w->n_tables].isa;
-        w->isa[w->n_tables++] = i == 2 && !strcmp(isa, "avx2") ? "avx2_vnni" : isa;
+    const uint32_t wanted[CK_TABLES_MAX] = {0, KERN_AVX2, KERN_AVX2 | KERN_AVX_VNNI, KERN_AVX2 | KERN_AVX_VNNI | KERN_AVX512};
+    set->n = 0;
+    for (size_t i = 0; i < CK_TABLES_MAX; i++) {
+        const uint32_t needed = wanted[i] & ~(uint32_t)(i == 3 ? KERN_AVX_VNNI : 0);
+        if ((flags & needed) != needed) continue;
+        kern_table_init(&set->table[set->n], flags & wanted[i]);
+        const char *isa = set->table[set->n].isa;
+        set->isa[set->n++] = i == 2 && !strcmp(isa, "avx2") ? "avx2_vnni" : isa;
     }
-    w->ck.ref = &w->tables[0];
 }
 
 static any_fn slot_of(const struct kern_table *t, size_t offset)
@@ -59,7 +60,7 @@ static any_fn slot_of(const struct kern_table *t, size_t offset)
 static bool seen_before(const struct walk *w, size_t table, size_t offset)
 {
     for (size_t i = 0; i < table; i++)
-        if (slot_of(&w->tables[i], offset) == slot_of(&w->tables[table], offset)) return true;
+        if (slot_of(&w->set->table[i], offset) == slot_of(&w->set->table[table], offset)) return true;
     return false;
 }
 
@@ -69,14 +70,16 @@ static void run_op(struct walk *w, const struct op *op)
     const struct check_options *opt = w->ck.opt;
     double scalar_ns = 0;
     if (opt->only && !strstr(op->name, opt->only)) return;
-    for (size_t i = 0; i < w->n_tables; i++) {
+    for (size_t i = 0; i < w->set->n; i++) {
         struct ck_numbers n = {0, 0, 0, 0};
-        struct check_row row = {op->name, w->isa[i], true, w->ck.detail, 0, 0, 0, 0};
-        const bool scalar = i == 0, present = slot_of(&w->tables[i], op->offset) != NULL;
-        const bool shown = !opt->isa || !strcmp(opt->isa, w->isa[i]);
+        struct check_row row = {op->name, w->set->isa[i], true, w->ck.detail, 0, 0, 0, 0};
+        const bool scalar = i == 0, present = slot_of(&w->set->table[i], op->offset) != NULL;
+        const bool shown = !opt->isa || !strcmp(opt->isa, w->set->isa[i]);
         if (present && (scalar ? !opt->bench : seen_before(w, i, op->offset) || !shown)) continue;
 
-        w->ck.t = &w->tables[i];
+        mc_log(MC_LOG_TRACE, "check: kernel=%s isa=%s", op->name,
+               w->set->isa[i]); /* the last line before a fault names the culprit */
+        w->ck.t = &w->set->table[i];
         w->ck.random = opt->seed;
         w->ck.detail[0] = 0;
         if (present)
@@ -119,10 +122,11 @@ static void run_all(struct walk *w)
     for (size_t i = 0; i < ARRAY_LEN(float_ops); i++) run_op(w, &float_ops[i]);
 }
 
-enum mc_code check_run(const struct check_options *opt, check_row_fn fn, void *user, size_t *n_failed, struct mc_err *err)
+enum mc_code ck_run_tables(const struct ck_tables *set, const struct check_options *opt, check_row_fn fn, void *user,
+                           size_t *n_failed, struct mc_err *err)
 {
     struct os_caps caps;
-    struct walk w = {.fn = fn, .user = user, .ck = {.opt = opt}};
+    struct walk w = {.set = set, .fn = fn, .user = user, .ck = {.opt = opt, .ref = &set->table[0]}};
     void *pool;
     os_caps_get(&caps);
     w.ck.page_bytes = caps.page_bytes;
@@ -134,10 +138,16 @@ enum mc_code check_run(const struct check_options *opt, check_row_fn fn, void *u
     for (size_t i = 0; i < SLOTS && code == MC_OK; i++)
         code = os_mem_fence(w.ck.pool + i * w.ck.slot_bytes + SLOT_BYTES, caps.page_bytes, err);
     if (code == MC_OK) {
-        build_tables(&w, opt->cpu_flags);
         run_all(&w);
         *n_failed = w.n_failed;
     }
     os_mem_free(pool, w.ck.pool_bytes);
     return code;
+}
+
+enum mc_code check_run(const struct check_options *opt, check_row_fn fn, void *user, size_t *n_failed, struct mc_err *err)
+{
+    struct ck_tables set;
+    build_tables(&set, opt->cpu_flags);
+    return ck_run_tables(&set, opt, fn, user, n_failed, err);
 }

@@ -73,6 +73,16 @@ bool ck_bench_next(struct ck *k);
 void ck_bench_start(struct ck *k);
 #define CK_BENCH(k) for (ck_bench_start(k); ck_bench_next(k);)
 
+/* ---- the walk over tables; the first is the reference. Apart from check_run, for the test of the harness itself. ---- */
+enum { CK_TABLES_MAX = 4 };
+struct ck_tables {
+    struct kern_table table[CK_TABLES_MAX];
+    const char *isa[CK_TABLES_MAX];
+    size_t n;
+};
+MC_MUST_CHECK enum mc_code ck_run_tables(const struct ck_tables *set, const struct check_options *opt, check_row_fn fn,
+                                         void *user, size_t *n_failed, struct mc_err *err);
+
 /* ---- the checks; `which` is a type, an activation format, or unused ---- */
 struct ck_numbers {
     double ns, weights, bytes, ns8; /* one run of the bench case, its weights and bytes; ns8: 8 columns */
