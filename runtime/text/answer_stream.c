@@ -41,6 +41,7 @@ struct answer_stream {
 
 static struct mc_span rest_of(const struct answer_stream *a)
 {
+    if (!a->pending.data) return text_span("", 0);
     return text_span(a->pending.data + a->pos, a->pending.size - a->pos);
 }
 
@@ -48,7 +49,7 @@ static struct mc_span rest_of(const struct answer_stream *a)
 
 static void show_reasoning(struct answer_stream *a, size_t size)
 {
-    const struct mc_span text = marker_unfold(text_span(a->pending.data + a->pos, size), &a->scratch);
+    const struct mc_span text = marker_unfold(text_span(rest_of(a).data, size), &a->scratch);
     if (text.size > 0 && a->events.reasoning) a->events.reasoning(a->events.user, text);
     a->pos += size;
 }
@@ -71,7 +72,7 @@ static void show_content(struct answer_stream *a, size_t size)
 {
     show_text(a, text_buf_span(&a->lead));
     text_buf_clear(&a->lead);
-    show_text(a, text_span(a->pending.data + a->pos, size));
+    show_text(a, text_span(rest_of(a).data, size));
     a->pos += size;
     a->has_content = a->has_content || size > 0;
 }

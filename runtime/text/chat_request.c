@@ -201,7 +201,9 @@ enum mc_code chat_render_request(const struct mc_json *request, const struct cha
         c.tools = chat_request_tools(request);
         place_system(&b, &c);
         for (size_t i = 0; i < b.n; i++)
-            b.messages[i].content = text_span(b.strings.data + b.contents[i].from, b.contents[i].to - b.contents[i].from);
+            b.messages[i].content = b.contents[i].from == b.contents[i].to
+                                        ? text_span("", 0)
+                                        : text_span(b.strings.data + b.contents[i].from, b.contents[i].to - b.contents[i].from);
         c.messages = b.messages;
         c.n = b.n;
         rc = chat_conversation_render(&c, controls, out, err);

@@ -207,6 +207,7 @@ enum mc_code tokenizer_encode(const struct tokenizer *t, struct mc_span text, en
                               struct mc_err *err)
 {
     if (text.size >= TEXT_MAX) return mc_fail(err, MC_EARG, 0, "a text of %zu bytes is too long to tokenize", text.size);
+    if (text.size == 0) return MC_OK;
     if (mode != TOKENIZER_MASKED) n_untrusted = 0;
     struct encoder e = {.t = t, .out = out, .err = err};
     bpe_scratch_init(&e.scratch);
