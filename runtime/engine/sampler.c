@@ -2,9 +2,10 @@
  *
  *   logits --top_k--> cand[0..n) --exp((l - max) / temp)--> weights --top_p--> --min_p--> one draw
  *
- * Nothing is sorted: top_k and top_p are partial selections (quickselect by value, quickselect by mass), so a pick costs O(vocabulary)
- * whatever the settings are. The order between candidates is total (weight, then lowest id), the pivots are chosen by position, and exp
- * is our own sequence of double operations: the same seed and logits give the same id with every C library. */
+ * Nothing is sorted: top_k and top_p are partial selections (quickselect by value, quickselect by mass), so a pick costs
+ * O(vocabulary) whatever the settings are. The order between candidates is total (weight, then lowest id), the pivots are
+ * chosen by position, and exp is our own sequence of double operations: the same seed and logits give the same id with every C
+ * library. */
 #include "runtime/engine/sampler.h"
 
 #include "platform/base/bytes.h"
@@ -46,7 +47,8 @@ void sampler_reseed(struct sampler *s, uint64_t seed)
 
 enum mc_code sampler_create(const struct sampler_options *opt, uint32_t n_vocab, struct sampler **out, struct mc_err *err)
 {
-    if (n_vocab == 0 || n_vocab > INT32_MAX) return mc_fail(err, MC_EARG, 0, "sampler: a vocabulary of %u tokens", (unsigned)n_vocab);
+    if (n_vocab == 0 || n_vocab > INT32_MAX)
+        return mc_fail(err, MC_EARG, 0, "sampler: a vocabulary of %u tokens", (unsigned)n_vocab);
     struct sampler *s = malloc(sizeof *s + (size_t)n_vocab * sizeof s->cand[0]);
     if (!s) return mc_fail(err, MC_ENOMEM, 0, "sampler: no memory for %u candidates", (unsigned)n_vocab);
     s->opt = *opt;
@@ -61,8 +63,8 @@ void sampler_destroy(struct sampler *s)
     free(s);
 }
 
-/* exp(x) for x <= 0, relative error below 1e-14, 0 below -60: less than what one draw of 53 bits can hit even if the whole vocabulary
- * were down there. */
+/* exp(x) for x <= 0, relative error below 1e-14, 0 below -60: less than what one draw of 53 bits can hit even if the whole
+ * vocabulary were down there. */
 static double exp_negative(double x)
 {
     if (!(x > -60)) return 0;
@@ -93,7 +95,8 @@ static enum mc_code find_best(const float *logits, uint32_t n, int32_t *id, stru
 {
     uint32_t best = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (isnan(logits[i])) return mc_fail(err, MC_EFORMAT, 0, "the logit of token %u is not a number: the model is damaged", (unsigned)i);
+        if (isnan(logits[i]))
+            return mc_fail(err, MC_EFORMAT, 0, "the logit of token %u is not a number: the model is damaged", (unsigned)i);
         if (logits[i] > logits[best]) best = i;
     }
     if (isinf(logits[best]) && logits[best] < 0)
@@ -114,7 +117,8 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = t;
 }
 
-/* Reorders c[0..n), n >= 2, around the median of three; returns how many stand in front of the pivot, which is at that index. */
+/* Reorders c[0..n), n >= 2, around the median of three; returns how many stand in front of the pivot, which is at that index.
+ */
 static size_t partition(struct candidate *c, size_t n)
 {
     const size_t mid = n / 2;
@@ -166,7 +170,7 @@ static size_t select_mass(struct candidate *c, size_t n, double mass)
     return kept + 1;
 }
 
-/* Candidates without those that can never be drawn; the best one stays first. */
+/* Logits to weights; drops what can never be drawn. */
 static size_t softmax(struct candidate *c, size_t n, double best, double temp)
 {
     size_t kept = 0;
@@ -187,7 +191,7 @@ static size_t drop_below(struct candidate *c, size_t n, double min)
 
 enum mc_code sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct mc_err *err)
 {
-    int32_t best;
+    int32_t best = 0;
     const enum mc_code code = find_best(logits, s->n_vocab, &best, err);
     if (code) return code;
     const struct sampler_options *o = &s->opt;

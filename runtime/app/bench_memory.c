@@ -1,0 +1,138 @@
+/* bench_memory.c - see bench_memory.h.
+ *
+ * Each worker reads its own slice as four streams side by side, one cache line of each by turns: more reads are in flight than
+ * one stream would start. All eight words of a line are summed, so the bytes do arrive in registers. */
+#include "runtime/app/bench_memory.h"
+
+#include "io/gguf/gguf.h"
+#include "platform/os.h"
+#include "topology/workers.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { STREAMS = 4, LINE_WORDS = 8, PAGE = 4096, SLICE = 16 << 20 };
+#define READER_BYTES_MAX ((uint64_t)512 << 20)
+#define READER_BYTES_MIN ((uint64_t)64 << 20)
+
+struct memory_reader {
+    struct workers *team;
+    uint64_t *words;
+    size_t bytes, words_each; /* of one worker, a multiple of STREAMS * LINE_WORDS */
+    unsigned passes;
+    atomic_ullong sum; /* keeps the reads alive; no order needed */
+};
+
+static void fill(void *arg, struct worker *w)
+{
+    struct memory_reader *r = arg;
+    uint64_t *p = r->words + w->id * r->words_each;
+    for (size_t i = 0; i < r->words_each; i++) p[i] = i;
+}
+
+static void read_slices(void *arg, struct worker *w)
+{
+    struct memory_reader *r = arg;
+    const size_t each = r->words_each / STREAMS;
+    uint64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    for (unsigned pass = 0; pass < r->passes; pass++) {
+        const uint64_t *a = r->words + w->id * r->words_each, *b = a + each, *c = b + each, *d = c + each;
+        for (size_t i = 0; i < each; i += LINE_WORDS)
+            for (size_t k = 0; k < LINE_WORDS; k++) {
+                s0 += a[i + k];
+                s1 += b[i + k];
+                s2 += c[i + k];
+                s3 += d[i + k];
+            }
+        workers_sync(w);
+    }
+    atomic_fetch_add_explicit(&r->sum, s0 + s1 + s2 + s3, memory_order_relaxed);
+}
+
+enum mc_code memory_reader_create(struct workers *team, struct memory_reader **out, struct mc_err *err)
+{
+    struct memory_reader *r = calloc(1, sizeof *r);
+    if (!r) return mc_fail(err, MC_ENOMEM, 0, "no memory for the memory reader");
+    uint64_t bytes = os_memory_available_bytes() / 4;
+    if (bytes > READER_BYTES_MAX) bytes = READER_BYTES_MAX;
+    if (bytes < READER_BYTES_MIN) bytes = READER_BYTES_MIN;
+    r->team = team;
+    r->bytes = (size_t)bytes;
+    r->words_each = r->bytes / 8 / workers_count(team) / (STREAMS * LINE_WORDS) * (STREAMS * LINE_WORDS);
+    void *p = NULL;
+    const enum mc_code code = os_mem_alloc(r->bytes, OS_MEM_HUGE, "memory bandwidth", &p, err);
+    if (code) {
+        free(r);
+        return code;
+    }
+    r->words = p;
+    workers_run(team, fill, r);
+    *out = r;
+    return MC_OK;
+}
+
+void memory_reader_destroy(struct memory_reader *r)
+{
+    if (!r) return;
+    os_mem_free(r->words, r->bytes);
+    free(r);
+}
+
+static double seconds_of(struct memory_reader *r, unsigned passes)
+{
+    r->passes = passes;
+    const uint64_t start = os_clock_ns();
+    workers_run(r->team, read_slices, r);
+    return (double)(os_clock_ns() - start + 1) * 1e-9;
+}
+
+double memory_reader_measure(struct memory_reader *r)
+{
+    const double one = seconds_of(r, 1);
+    const unsigned passes = one > 0.05 ? 2 : (unsigned)(0.1 / one);
+    const double bytes = 8.0 * (double)r->words_each * workers_count(r->team) * passes;
+    return bytes / seconds_of(r, passes) * 1e-9;
+}
+
+/* ---- the model file ---------------------------------------------------------------------------------------------------------
+ */
+
+struct file_job {
+    struct mc_span bytes;
+    atomic_ullong sum;
+};
+
+static void read_pages(void *arg, struct worker *w)
+{
+    struct file_job *job = arg;
+    uint64_t sum = 0;
+    for (;;) {
+        const uint64_t from = (uint64_t)workers_next(w, 1) * SLICE;
+        if (from >= job->bytes.size) break;
+        const uint64_t to = from + SLICE < job->bytes.size ? from + SLICE : job->bytes.size;
+        for (uint64_t off = from; off < to; off += PAGE) sum += job->bytes.data[off];
+    }
+    atomic_fetch_add_explicit(&job->sum, sum, memory_order_relaxed);
+}
+
+enum mc_code bench_read_model(const struct gguf *g, struct workers *team, double *seconds, struct mc_err *err)
+{
+    const uint64_t start = os_clock_ns();
+    for (size_t part = 0; part < gguf_n_parts(g); part++) {
+        struct os_file *f;
+        struct os_map *m;
+        enum mc_code code = gguf_part_file(g, part, &f, err);
+        if (code) return code;
+        code = os_map_open(f, &m, err);
+        os_file_close(f);
+        if (code) return code;
+        struct file_job job = {.bytes = os_map_bytes(m)};
+        os_map_will_need(m, 0, job.bytes.size);
+        workers_run(team, read_pages, &job);
+        const bool damaged = os_map_damaged(m);
+        os_map_close(m);
+        if (damaged) return mc_fail(err, MC_EIO, 0, "%s: the file changed or could not be read", gguf_part_path(g, part));
+    }
+    *seconds = (double)(os_clock_ns() - start) * 1e-9;
+    return MC_OK;
+}

@@ -1,0 +1,273 @@
+/* cmd_bench.c - `modchip bench`: prefill, decode and loading, beside the memory bandwidth of the same run.
+ *
+ * One repeat is: memory bandwidth, prefill, decode; so all three see the same minutes of the machine. Every repeat starts from
+ * the same state (a snapshot at --depth). One short round runs before anything counts. Bytes are counted from the tensors as
+ * the file stores them plus the cache rows that a token in the middle of the measured stretch reads. */
+#include "io/gguf/gguf.h"
+#include "platform/os.h"
+#include "runtime/app/bench_memory.h"
+#include "runtime/app/commands.h"
+#include "runtime/app/json_out.h"
+#include "runtime/app/model.h"
+#include "runtime/app/options.h"
+#include "runtime/app/progress.h"
+#include "runtime/engine/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct figure {
+    double median, min, max;
+};
+
+struct bench {
+    const struct app_options *o;
+    struct engine *engine;
+    struct session *session;
+    struct session_snapshot *start;
+    struct memory_reader *memory;
+    int32_t *ids; /* depth, then enough for the longer of prefill and decode */
+    uint32_t depth, n_prefill, n_decode, n_repeats;
+    double *prefill_s, *decode_s, *memory_gb_s;
+    double load_s; /* opening, then every byte of the file once */
+    uint64_t token_bytes;
+    struct engine_facts facts;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts v. */
+static struct figure figure_of(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return (struct figure){n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2, v[0], v[n - 1]};
+}
+
+static struct figure rates(double *seconds, size_t n, uint32_t tokens)
+{
+    for (size_t i = 0; i < n; i++) seconds[i] = tokens / seconds[i];
+    return figure_of(seconds, n);
+}
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(os_clock_ns() - start_ns + 1) * 1e-9;
+}
+
+static enum mc_code make_ids(struct bench *b, struct mc_err *err)
+{
+    const size_t n = (size_t)b->depth + (b->n_prefill > b->n_decode ? b->n_prefill : b->n_decode);
+    const uint32_t n_vocab = engine_shape(b->engine)->n_vocab;
+    uint64_t x = opt_is_set(b->o, OPT_SEED) ? (uint64_t)opt_int(b->o, OPT_SEED) : 1;
+    b->ids = malloc((n + 1) * sizeof *b->ids);
+    if (!b->ids) return mc_fail(err, MC_ENOMEM, 0, "no memory for %zu token ids", n);
+    for (size_t i = 0; i < n; i++) {
+        x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        b->ids[i] = (int32_t)((x >> 33) % n_vocab);
+    }
+    return MC_OK;
+}
+
+/* Decodes n tokens one by one from the start state. */
+static enum mc_code decode(struct bench *b, uint32_t n, double *seconds, struct mc_err *err)
+{
+    enum mc_code code = session_snapshot_restore(b->session, b->start, err);
+    const uint64_t start = os_clock_ns();
+    for (uint32_t i = 0; i < n && !code; i++) code = session_append(b->session, b->ids + b->depth + i, 1, err);
+    *seconds = seconds_since(start);
+    return code;
+}
+
+static enum mc_code prefill(struct bench *b, uint32_t n, double *seconds, struct mc_err *err)
+{
+    enum mc_code code = session_snapshot_restore(b->session, b->start, err);
+    if (code) return code;
+    const uint64_t start = os_clock_ns();
+    code = session_append(b->session, b->ids + b->depth, n, err);
+    *seconds = seconds_since(start);
+    return code;
+}
+
+static enum mc_code measure(struct bench *b, struct mc_err *err)
+{
+    double ignored;
+    enum mc_code code = MC_OK;
+    if (b->n_prefill) code = prefill(b, b->n_prefill < 32 ? b->n_prefill : 32, &ignored, err);
+    if (!code && b->n_decode) code = decode(b, b->n_decode < 2 ? b->n_decode : 2, &ignored, err);
+    struct progress p;
+    progress_begin(&p, "bench", "repeats", 1, opt_flag(b->o, OPT_QUIET));
+    for (uint32_t i = 0; i < b->n_repeats && !code; i++) {
+        b->memory_gb_s[i] = memory_reader_measure(b->memory);
+        if (b->n_prefill) code = prefill(b, b->n_prefill, &b->prefill_s[i], err);
+        if (!code && b->n_decode) code = decode(b, b->n_decode, &b->decode_s[i], err);
+        progress_update(&p, i + 1, b->n_repeats);
+    }
+    progress_end(&p);
+    return code;
+}
+
+static bool until_interrupt(void *user, uint32_t done, uint32_t total)
+{
+    (void)user, (void)done, (void)total;
+    return !os_interrupted();
+}
+
+/* Session at the start depth, its snapshot, room for the times. */
+static enum mc_code prepare(struct bench *b, struct mc_err *err)
+{
+    const uint64_t need = (uint64_t)b->depth + (b->n_prefill > b->n_decode ? b->n_prefill : b->n_decode);
+    enum mc_code code = model_session(b->o, b->engine, need ? need : 1, need, &b->session, err);
+    if (!code) code = make_ids(b, err);
+    if (code) return code;
+    if (b->depth) {
+        struct progress p;
+        progress_begin(&p, "context", "tokens", 1, opt_flag(b->o, OPT_QUIET));
+        session_set_progress(b->session, model_progress, &p);
+        code = session_append(b->session, b->ids, b->depth, err);
+        progress_end(&p);
+    }
+    session_set_progress(b->session, until_interrupt, NULL);
+    if (!code) code = session_snapshot_take(b->session, &b->start, err);
+    if (!code) code = memory_reader_create(engine_workers(b->engine), &b->memory, err);
+    if (code) return code;
+    b->token_bytes = b->facts.token_bytes_layers + b->facts.token_bytes_head +
+                     session_token_kv_bytes(b->session, b->depth + b->n_decode / 2);
+    b->prefill_s = calloc(b->n_repeats, sizeof(double));
+    b->decode_s = calloc(b->n_repeats, sizeof(double));
+    b->memory_gb_s = calloc(b->n_repeats, sizeof(double));
+    if (!b->prefill_s || !b->decode_s || !b->memory_gb_s) return mc_fail(err, MC_ENOMEM, 0, "no memory for the figures");
+    return MC_OK;
+}
+
+/* ---- output -----------------------------------------------------------------------------------------------------------------
+ */
+
+static void json_figure(struct json_out *j, const char *key, struct figure f)
+{
+    json_out_object(j, key);
+    json_out_num(j, "median", f.median);
+    json_out_num(j, "min", f.min);
+    json_out_num(j, "max", f.max);
+    json_out_object_end(j);
+}
+
+struct summary {
+    struct figure prefill, decode;
+    double read_gb_s, memory_gb_s, load_gb_s;
+    uint64_t rss_peak;
+};
+
+static struct summary summarize(struct bench *b)
+{
+    const struct figure none = {(double)NAN, (double)NAN, (double)NAN};
+    struct summary s = {
+        none, none, (double)NAN, (double)NAN, (double)b->facts.file_bytes * 1e-9 / b->load_s, os_rss_peak_bytes()};
+    if (!b->session) return s;
+    if (b->n_prefill) s.prefill = rates(b->prefill_s, b->n_repeats, b->n_prefill);
+    if (b->n_decode) s.decode = rates(b->decode_s, b->n_repeats, b->n_decode);
+    s.read_gb_s = s.decode.median * (double)b->token_bytes * 1e-9;
+    s.memory_gb_s = figure_of(b->memory_gb_s, b->n_repeats).median;
+    return s;
+}
+
+static enum mc_code print_json(const struct bench *b, const struct summary *s, struct mc_err *err)
+{
+    struct json_out j;
+    json_out_init(&j);
+    json_out_object(&j, NULL);
+    json_out_text(&j, "isa", b->facts.isa);
+    json_out_uint(&j, "threads", b->facts.n_threads);
+    json_out_bool(&j, "pinned", b->facts.pinned);
+    if (b->session) {
+        json_out_text(&j, "kv", opt_text(b->o, OPT_KV));
+        json_out_uint(&j, "depth", b->depth);
+        json_out_uint(&j, "prefill_tokens", b->n_prefill);
+        json_out_uint(&j, "decode_tokens", b->n_decode);
+        json_out_uint(&j, "repeats", b->n_repeats);
+        json_figure(&j, "prefill_tok_s", s->prefill);
+        json_figure(&j, "decode_tok_s", s->decode);
+        json_out_uint(&j, "bytes_per_token", b->token_bytes);
+        json_out_uint(&j, "bytes_per_token_head", b->facts.token_bytes_head);
+        json_out_num(&j, "read_gb_s", s->read_gb_s);
+        json_out_num(&j, "mem_bw_gb_s", s->memory_gb_s);
+        json_out_num(&j, "bus_share", s->read_gb_s / s->memory_gb_s);
+    }
+    json_out_num(&j, "load_s", b->load_s);
+    json_out_num(&j, "load_gb_s", s->load_gb_s);
+    json_out_uint(&j, "rss_peak_bytes", s->rss_peak);
+    json_out_object_end(&j);
+    const enum mc_code code = json_out_print(&j, err);
+    json_out_deinit(&j);
+    return code;
+}
+
+static void print_table(const struct bench *b, const struct summary *s)
+{
+    printf("kernels          %s, %u threads%s\n", b->facts.isa, b->facts.n_threads, b->facts.pinned ? ", pinned" : "");
+    if (b->session) {
+        printf("context          starts at %u tokens, cache %s; median of %u (lowest .. highest)\n", b->depth,
+               opt_text(b->o, OPT_KV), b->n_repeats);
+        if (b->n_prefill)
+            printf("prefill          %.2f tok/s (%.2f .. %.2f), %u tokens\n", s->prefill.median, s->prefill.min, s->prefill.max,
+                   b->n_prefill);
+        if (b->n_decode) {
+            printf("decode           %.2f tok/s (%.2f .. %.2f), %u tokens\n", s->decode.median, s->decode.min, s->decode.max,
+                   b->n_decode);
+            printf("bytes per token  %.1f MB, of them %.1f MB head\n", (double)b->token_bytes * 1e-6,
+                   (double)b->facts.token_bytes_head * 1e-6);
+            printf("reads            %.2f GB/s, %.1f %% of what the memory gives\n", s->read_gb_s,
+                   100 * s->read_gb_s / s->memory_gb_s);
+        }
+        printf("memory           %.2f GB/s read by the same threads\n", s->memory_gb_s);
+    }
+    printf("loading          %.3f s, %.2f GB/s\n", b->load_s, s->load_gb_s);
+    printf("memory peak      %.1f MB\n", (double)s->rss_peak * 1e-6);
+}
+
+static void bench_free(struct bench *b)
+{
+    session_snapshot_destroy(b->start);
+    session_destroy(b->session);
+    memory_reader_destroy(b->memory);
+    free(b->ids);
+    free(b->prefill_s);
+    free(b->decode_s);
+    free(b->memory_gb_s);
+    engine_close(b->engine);
+}
+
+enum mc_code cmd_bench(const struct app_options *o, struct mc_err *err)
+{
+    struct bench b = {
+        .o = o,
+        .depth = (uint32_t)opt_int(o, OPT_DEPTH),
+        .n_prefill = (uint32_t)opt_int(o, OPT_PREFILL),
+        .n_decode = opt_is_set(o, OPT_PREDICT) ? (uint32_t)opt_int(o, OPT_PREDICT) : 32,
+        .n_repeats = (uint32_t)opt_int(o, OPT_REPEATS),
+    };
+    double read_s = 0;
+    enum mc_code code = model_open(o, &b.engine, NULL, err);
+    if (!code) code = bench_read_model(engine_gguf(b.engine), engine_workers(b.engine), &read_s, err);
+    if (!code) {
+        engine_facts_get(b.engine, &b.facts);
+        b.load_s = b.facts.load_s + read_s;
+        if (!opt_flag(o, OPT_LOAD)) {
+            code = prepare(&b, err);
+            if (!code) code = measure(&b, err);
+        }
+    }
+    if (!code) {
+        const struct summary s = summarize(&b);
+        if (opt_flag(o, OPT_JSON))
+            code = print_json(&b, &s, err);
+        else
+            print_table(&b, &s);
+    }
+    bench_free(&b);
+    return code;
+}

@@ -1,0 +1,165 @@
+/* commands.c - the table of commands. See commands.h. A new command: one row here, one CMD_ bit, one file. */
+#include "runtime/app/commands.h"
+
+#include <string.h>
+
+/* The options that every command with a model takes. */
+#define HELP_MODEL                                                                                                             \
+    "Model:\n"                                                                                                                 \
+    "  -m FILE  GGUF, any part of a split set (default: the model that ships with it)\n"                                       \
+    "  -t N  worker threads (default: physical cores)    --pin auto|off|LIST of CPUs\n"                                        \
+    "  --ctx N  context tokens    --batch N  prompt tokens per chunk (512)\n"                                                  \
+    "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap\n"                                                 \
+    "  --isa auto|scalar|avx2|avx512\n"
+#define HELP_COMMON "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
+
+const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPUs\n"
+                                "\n"
+                                "Talk to a model\n"
+                                "  run            answer one prompt\n"
+                                "  chat           a conversation in the terminal\n"
+                                "Look inside\n"
+                                "  inspect        what a GGUF file holds; --check reads every byte\n"
+                                "  tokenize       text to token ids\n"
+                                "  detokenize     token ids to text\n"
+                                "  logits         raw logits of a token list\n"
+                                "Measure\n"
+                                "  ppl            perplexity of a text; distance to saved logits\n"
+                                "  bench          speed of prefill, decode and loading\n"
+                                "  bench kernels  every kernel against its scalar twin\n"
+                                "Make\n"
+                                "  synth          write a random but valid model for tests\n"
+                                "\n"
+                                "modchip COMMAND --help explains a command; modchip --version prints the build.\n"
+                                "Every option has a variable MODCHIP_<OPTION> and a line `option = value` in\n"
+                                "~/.config/modchip/config. Option beats environment beats file.\n";
+
+static const char help_run[] =
+    "modchip run [-p TEXT | -f FILE] [options]     text on standard input otherwise\n"
+    "Answers once. The answer goes to stdout, reasoning and statistics to stderr.\n"
+    "  -p, --prompt TEXT    -f, --file FILE    --system TEXT\n"
+    "  --raw            the text as it is, without the chat form; prints every token\n"
+    "  -n, --predict N  most tokens to generate (default: to the end of the context)\n"
+    "  --think off|on|high|max  reasoning before the answer (on)\n"
+    "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
+    "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
+    "  --ignore-eos     go on after the end token\n"
+    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_COMMON;
+
+static const char help_chat[] = "modchip chat [options]\n"
+                                "A conversation; /help lists its commands. Ctrl-C stops an answer. When standard\n"
+                                "input is no terminal each of its lines is one turn.\n"
+                                "  --system TEXT    -n, --predict N  most tokens of one answer\n"
+                                "  --think off|on|high|max  reasoning before the answer (on)\n"
+                                "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
+                                "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
+                                "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL
+                                "Also: --quiet  --log error|warn|info|debug  --config FILE\n";
+
+static const char help_logits[] = "modchip logits --tokens LIST -o FILE [--positions LIST] [options]\n"
+                                  "Runs the tokens and writes raw logits: little-endian float32, one row of the\n"
+                                  "vocabulary for each position. stdout: JSON with positions, vocab and argmax.\n"
+                                  "  --tokens LIST     1,2,3 or @FILE\n"
+                                  "  --positions LIST  ascending, from 0 (default: every position)\n"
+                                  "  -o, --output FILE\n" HELP_MODEL HELP_COMMON;
+
+static const char help_tokenize[] = "modchip tokenize [-p TEXT | -f FILE] [-m FILE]   standard input otherwise\n"
+                                    "Prints the ids as a JSON array. Added tokens in the text count; no begin token is\n"
+                                    "added. A GGUF file without tensors is enough.\n"
+                                    "  -p, --prompt TEXT    -f, --file FILE    -m, --model FILE\n" HELP_COMMON;
+
+static const char help_detokenize[] = "modchip detokenize [--tokens LIST | -p TEXT | -f FILE] [-m FILE]\n"
+                                      "Prints the bytes of token ids, read from standard input otherwise. A JSON array is\n"
+                                      "fine, so is a list with commas or white space.\n"
+                                      "  --tokens LIST  1,2,3 or @FILE\n"
+                                      "  -p, --prompt TEXT    -f, --file FILE    -m, --model FILE\n"
+                                      "  --json         an object with `text` and `tokens` instead of the bytes\n"
+                                      "Also: --quiet  --log error|warn|info|debug  --config FILE\n";
+
+static const char help_inspect[] = "modchip inspect [FILE] [options]\n"
+                                   "Header, metadata, tensor types, bytes per token, parts of a split set.\n"
+                                   "  -m, --model FILE  the same as FILE\n"
+                                   "  --tensors         list every tensor\n"
+                                   "  --check           read every byte and look for weights that are no numbers\n" HELP_COMMON;
+
+static const char help_ppl[] = "modchip ppl -f FILE [options]\n"
+                               "Perplexity of a text: windows of N tokens, the first replaced by the begin token,\n"
+                               "tokens after position N/2 scored. stdout: JSON.\n"
+                               "  -f, --file FILE  the text\n"
+                               "  --chunk N        window (512)    --stride N  between windows (= window)\n"
+                               "  --chunks N       most windows (all that are full)\n"
+                               "  --kl-save FILE   keep the logits of the scored positions\n"
+                               "  --kl FILE        compare with kept logits: KL, top tokens, cosine\n" HELP_MODEL HELP_COMMON;
+
+static const char help_bench[] = "modchip bench [options]      (see also: modchip bench kernels --help)\n"
+                                 "Tokens per second with random ids, beside the memory bandwidth of the same run.\n"
+                                 "  -p, --prefill N  prompt tokens (512; 0: leave it out)\n"
+                                 "  -n, --predict N  decoded tokens (32; 0: leave it out)\n"
+                                 "  -r, --repeats N  (5)    --seed N  of the token ids (1)\n"
+                                 "  --depth N        start behind N tokens of context (0)\n"
+                                 "  --load           loading only\n" HELP_MODEL HELP_COMMON;
+
+static const char help_bench_kernels[] =
+    "modchip bench kernels [FILTER] [options]\n"
+    "Checks every kernel against its scalar twin and measures both.\n"
+    "  FILTER  only kernels whose name holds this text\n"
+    "  --isa auto|scalar|avx2|avx512  up to this instruction set (auto: all there are)\n" HELP_COMMON;
+
+static const char help_synth[] = "modchip synth FILE [options]    (or -o, --output FILE)\n"
+                                 "Writes a random but valid model; the same options give the same bytes.\n"
+                                 "  --preset nano|nano-quant|truedims  where the numbers start from (nano)\n"
+                                 "  --layers N  --seed N (1)  --alignment N (32)  --hash-layers N\n"
+                                 "  --ratios LIST      compression of each layer: 0, 4 or 128\n"
+                                 "  --type CLASS=TYPE  stored type of embd output attn shexp exps comp ape\n"
+                                 "                     indexer router hc; may be repeated\n"
+                                 "  --experts LIST     routed experts by layer, down apart if wanted:\n"
+                                 "                     0:iq2_xxs/q2_K,1-2:iq1_s\n"
+                                 "  --float f32|f16|bf16  every matrix in this type\n"
+                                 "  --set NAME=VALUE   a dimension: embd heads head_dim rot q_lora groups o_lora\n"
+                                 "                     experts used ff swa idx_heads idx_dim top_k hc sinkhorn\n"
+                                 "                     vocab ctx rope_base comp_base yarn yarn_ctx beta_fast\n"
+                                 "                     beta_slow eps hc_eps w_scale clamp clamp_sh\n" HELP_COMMON;
+
+static const struct app_command commands[] = {
+    {"run", CMD_RUN, 0, cmd_run, help_run},
+    {"chat", CMD_CHAT, 0, cmd_chat, help_chat},
+    {"logits", CMD_LOGITS, 0, cmd_logits, help_logits},
+    {"tokenize", CMD_TOKENIZE, 0, cmd_tokenize, help_tokenize},
+    {"detokenize", CMD_DETOKENIZE, 0, cmd_detokenize, help_detokenize},
+    {"inspect", CMD_INSPECT, 1, cmd_inspect, help_inspect},
+    {"ppl", CMD_PPL, 0, cmd_ppl, help_ppl},
+    {"bench kernels", CMD_BENCH_KERNELS, 1, cmd_bench_kernels, help_bench_kernels},
+    {"bench", CMD_BENCH, 0, cmd_bench, help_bench},
+    {"synth", CMD_SYNTH, 1, cmd_synth, help_synth},
+};
+
+static const char *const planned[] = {"serve", "ctl", "profile", "topo", "plan", "doctor", "tune", "repack", "dials"};
+
+size_t command_count(void)
+{
+    return sizeof commands / sizeof commands[0];
+}
+
+const struct app_command *command_at(size_t i)
+{
+    return &commands[i];
+}
+
+const struct app_command *command_find(int argc, char **argv, int *n_words)
+{
+    const bool kernels = argc > 2 && !strcmp(argv[1], "bench") && !strcmp(argv[2], "kernels");
+    const char *name = kernels ? "bench kernels" : argv[1];
+    for (size_t i = 0; i < command_count(); i++)
+        if (!strcmp(commands[i].name, name)) {
+            *n_words = kernels ? 2 : 1;
+            return &commands[i];
+        }
+    return NULL;
+}
+
+bool command_is_planned(const char *name)
+{
+    for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
+        if (!strcmp(planned[i], name)) return true;
+    return false;
+}

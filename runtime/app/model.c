@@ -1,0 +1,119 @@
+/* model.c - see model.h. */
+#include "runtime/app/model.h"
+
+#include "io/gguf/gguf.h"
+#include "platform/os.h"
+#include "runtime/app/options.h"
+#include "runtime/app/progress.h"
+#include "runtime/engine/engine.h"
+#include "runtime/text/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum mc_code model_path(const struct app_options *o, char path[MODEL_PATH_MAX], struct mc_err *err)
+{
+    /* Beside the program (an unpacked archive), above a build folder, in an install prefix. */
+    static const char *const places[] = {"models", "../models", "../../models", "../../../models", "../share/modchip"};
+    if (opt_text(o, OPT_MODEL)) {
+        const int n = snprintf(path, MODEL_PATH_MAX, "%s", opt_text(o, OPT_MODEL));
+        return n < MODEL_PATH_MAX ? MC_OK
+                                  : mc_fail(err, MC_EARG, 0, "the path of the model is longer than %d bytes", MODEL_PATH_MAX);
+    }
+    char dir[MODEL_PATH_MAX];
+    const enum mc_code code = os_program_dir(dir, sizeof dir, err);
+    if (code) return code;
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        const int n = snprintf(path, MODEL_PATH_MAX, "%s/%s/tiny-dsv4.gguf", dir, places[i]);
+        if (n >= MODEL_PATH_MAX || !os_file_exists(path)) continue;
+        fprintf(stderr, "modchip: no model given, using the small one that ships with modchip: %s\n", path);
+        return MC_OK;
+    }
+    return mc_fail(err, MC_EARG, 0, "no model: give -m FILE or set MODCHIP_MODEL (there is no models/tiny-dsv4.gguf near %s)",
+                   dir);
+}
+
+enum mc_code model_tokenizer(const struct app_options *o, struct tokenizer **out, struct mc_err *err)
+{
+    char path[MODEL_PATH_MAX];
+    struct gguf *g;
+    enum mc_code code = model_path(o, path, err);
+    if (!code) code = gguf_open(path, &g, err);
+    if (code) return code;
+    code = tokenizer_create(g, out, err);
+    gguf_close(g);
+    return code;
+}
+
+enum mc_code model_open(const struct app_options *o, struct engine **engine, struct tokenizer **tok, struct mc_err *err)
+{
+    char path[MODEL_PATH_MAX];
+    enum mc_code code = model_path(o, path, err);
+    if (code) return code;
+    const struct engine_options eo = {
+        .model_path = path,
+        .n_threads = (unsigned)opt_int(o, OPT_THREADS),
+        .pin = opt_text(o, OPT_PIN),
+        .isa = opt_text(o, OPT_ISA),
+        .io = opt_text(o, OPT_IO),
+        .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST,
+    };
+    struct engine *e;
+    code = engine_open(&eo, &e, err);
+    if (code) return code;
+    if (tok) code = tokenizer_create(engine_gguf(e), tok, err);
+    if (code)
+        engine_close(e);
+    else
+        *engine = e;
+    return code;
+}
+
+enum mc_code model_session(const struct app_options *o, struct engine *engine, uint64_t ctx, uint64_t need,
+                           struct session **out, struct mc_err *err)
+{
+    static const enum kern_kv kv[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8}; /* in the order of the choices of --kv */
+    const uint64_t limit = engine_shape(engine)->n_ctx_max;
+    const bool given = opt_is_set(o, OPT_CTX);
+    if (given) ctx = (uint64_t)opt_int(o, OPT_CTX);
+    if (given && ctx > limit)
+        return mc_fail(err, MC_EARG, 0, "--ctx %" PRIu64 ": the model allows at most %" PRIu64 " tokens", ctx, limit);
+    if (need > limit)
+        return mc_fail(err, MC_EARG, 0, "%" PRIu64 " tokens are wanted, the model allows at most %" PRIu64, need, limit);
+    if (given && need > ctx) return mc_fail(err, MC_EARG, 0, "%" PRIu64 " tokens do not fit --ctx %" PRIu64, need, ctx);
+    if (ctx < need) ctx = need;
+    const struct session_options so = {
+        .n_ctx = (uint32_t)(ctx < limit ? ctx : limit),
+        .n_batch = (uint32_t)opt_int(o, OPT_BATCH),
+        .kv = kv[opt_int(o, OPT_KV)],
+    };
+    return session_create(engine, &so, out, err);
+}
+
+enum mc_code input_text(const struct app_options *o, char **text, size_t *size, struct mc_err *err)
+{
+    const struct opt_value *p = &o->value[OPT_PROMPT], *f = &o->value[OPT_FILE];
+    if (p->text && f->text && p->source == f->source)
+        return mc_fail(err, MC_EARG, 0, "both a text (-p) and a file (-f) are given; one is enough");
+    if (p->text && (!f->text || p->source > f->source)) {
+        *size = strlen(p->text);
+        *text = malloc(*size + 1);
+        if (!*text) return mc_fail(err, MC_ENOMEM, 0, "no memory for the text");
+        memcpy(*text, p->text, *size + 1);
+        return MC_OK;
+    }
+    if (!f->text && os_stdin_is_terminal()) return mc_fail(err, MC_EARG, 0, "no text: give -p TEXT, -f FILE, or pipe it in");
+    return os_file_read_all(f->text ? f->text : "-", INPUT_BYTES_MAX, text, size, err);
+}
+
+bool model_progress(void *user, uint32_t done, uint32_t total)
+{
+    progress_update(user, done, total);
+    return !os_interrupted();
+}
+
+enum mc_code check_interrupt(struct mc_err *err)
+{
+    return os_interrupted() ? mc_fail(err, MC_ECANCELLED, 0, "interrupted") : MC_OK;
+}

@@ -1,0 +1,70 @@
+/* talk.h - one answer: prompt ids in, text out as it becomes safe to show. Shared by run and chat.
+ *
+ *   ids -> session (the common prefix is kept) -> sampler -> answer_stream (or, raw, utf8_stream) -> sink */
+#ifndef RUNTIME_APP_TALK_H
+#define RUNTIME_APP_TALK_H
+
+#include "platform/base/bytes.h"
+#include "platform/base/err.h"
+#include "runtime/text/chat_form.h"
+#include "runtime/text/tokenizer.h"
+
+struct app_options;
+struct engine;
+struct sampler;
+struct session;
+
+struct talk {
+    struct engine *engine;
+    struct tokenizer *tok;
+    struct session *session;
+    struct sampler *sampler;
+    struct chat_controls controls;
+    uint64_t seed;
+    uint64_t tokens_max; /* -n; UINT64_MAX: to the end of the context */
+    bool ignore_eos, quiet;
+};
+
+enum talk_finish { TALK_STOP, TALK_LENGTH, TALK_INTERRUPTED };
+
+struct talk_result {
+    enum talk_finish finish;
+    size_t n_prompt, n_kept;     /* prompt tokens; of these already in the session */
+    struct token_list generated; /* the end token included */
+    size_t n_decoded;            /* forward passes after the prompt */
+    double prefill_s, decode_s;
+};
+
+/* Text arrives here, whole code points; either may be NULL. */
+struct talk_sink {
+    void *user;
+    void (*content)(void *user, struct mc_span text);
+    void (*reasoning)(void *user, struct mc_span text);
+};
+
+/* Opens model, tokenizer, session and sampler by the options of run and chat. talk_close is safe after any failure and on
+ * zeros. */
+MC_MUST_CHECK enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_err *err);
+void talk_close(struct talk *t);
+
+/* raw: every token but the end token is content, as it comes. Ctrl-C and a full context are results, not errors.
+ * Errors: MC_EFULL when the prompt alone does not fit, and what session and sampler say. *r is valid in any case;
+ * talk_result_free it. */
+MC_MUST_CHECK enum mc_code talk_answer(struct talk *t, const struct token_list *prompt, bool in_reasoning, bool raw,
+                                       const struct talk_sink *sink, struct talk_result *r, struct mc_err *err);
+void talk_result_free(struct talk_result *r);
+
+const char *talk_finish_name(enum talk_finish f);
+double talk_prefill_rate(const struct talk_result *r); /* tokens per second; NaN when nothing was run */
+double talk_decode_rate(const struct talk_result *r);
+/* One line of statistics on stderr, unless quiet. */
+void talk_print_stats(const struct talk *t, const struct talk_result *r);
+
+/* Reasoning is shown on stderr, dimmed, when that is a terminal. begin/end bracket it. */
+struct talk_reasoning_view {
+    bool enabled, open;
+};
+void talk_reasoning_show(struct talk_reasoning_view *v, struct mc_span text);
+void talk_reasoning_end(struct talk_reasoning_view *v);
+
+#endif
