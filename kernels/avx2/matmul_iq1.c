@@ -10,11 +10,18 @@
 
 #define AT(type, field) offsetof(struct block_##type, field)
 
-/* Octet g of the four rows of A or B, as value + 1. */
-MC_INLINE __m256i octets(const uint16_t *i0, const uint16_t *i1, const uint16_t *i2, const uint16_t *i3)
+/* Octets g, g+1 of all rows, as value + 1. */
+MC_INLINE struct tile_16 octets(const uint16_t (*idx)[32], int g)
 {
-    const __m256i v = tile_entries(quant_iq1_s_grid[*i0], quant_iq1_s_grid[*i1], quant_iq1_s_grid[*i2], quant_iq1_s_grid[*i3]);
-    return _mm256_add_epi8(v, _mm256_set1_epi8(1));
+    struct tile_16 w;
+    for (int i = 0; i < 2; i++) {
+        w.v[2 * i] = tile_entries(quant_iq1_s_grid[idx[A0][g + i]], quant_iq1_s_grid[idx[A1][g + i]],
+                                  quant_iq1_s_grid[idx[A2][g + i]], quant_iq1_s_grid[idx[A3][g + i]]);
+        w.v[2 * i + 1] = tile_entries(quant_iq1_s_grid[idx[B0][g + i]], quant_iq1_s_grid[idx[B1][g + i]],
+                                      quant_iq1_s_grid[idx[B2][g + i]], quant_iq1_s_grid[idx[B3][g + i]]);
+    }
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_add_epi8(w.v[i], _mm256_set1_epi8(1));
+    return w;
 }
 
 /* ---- iq1_s ---- */
@@ -32,7 +39,7 @@ MC_INLINE void indices_iq1_s(uint16_t idx[32], const uint8_t *p)
     }
 }
 
-MC_INLINE void unpack_iq1_s(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_iq1_s(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
     for (int i = 0; i < TILE_ROWS; i++) indices_iq1_s(idx[i], r->p[i]);
@@ -46,10 +53,7 @@ MC_INLINE void unpack_iq1_s(struct tile_k *t, const struct tile_rows *r)
             for (int j = 0; j < 4; j++) t->scale[8 * q + 2 * j + i] = tile_spread_16(ls8, j);
         }
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq1_s, d)), _mm256_set1_ps(0.125f));
-    for (int g = 0; g < TILE_OCTETS; g++) {
-        t->w[2 * g] = octets(&idx[A0][g], &idx[A1][g], &idx[A2][g], &idx[A3][g]);
-        t->w[2 * g + 1] = octets(&idx[B0][g], &idx[B1][g], &idx[B2][g], &idx[B3][g]);
-    }
+    for (int g = 0; g < TILE_OCTETS; g += 2) tile_k_put(t, k, g, octets(idx, g));
 }
 TILE_K_MATMUL(iq1_s, .sub = 4, .group = 4, .fix = true)
 
@@ -78,7 +82,7 @@ MC_INLINE __m256 scale_iq1_m(const __m256i sc[2])
     return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
 
-MC_INLINE void unpack_iq1_m(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_iq1_m(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
     for (int i = 0; i < TILE_ROWS; i++) indices_iq1_m(idx[i], r->p[i]);
@@ -102,12 +106,11 @@ MC_INLINE void unpack_iq1_m(struct tile_k *t, const struct tile_rows *r)
             plus[i][0] = tile_shr(clear, 2, 2);
             plus[i][1] = tile_shr(clear, 6, 2);
         }
-        for (int o = 0; o < 16; o++) {
-            const int g = 16 * e + o;
-            const __m256i a = octets(&idx[A0][g], &idx[A1][g], &idx[A2][g], &idx[A3][g]);
-            const __m256i b = octets(&idx[B0][g], &idx[B1][g], &idx[B2][g], &idx[B3][g]);
-            t->w[2 * g] = _mm256_or_si256(_mm256_slli_epi16(a, 3), tile_spread_byte(plus[0][o % 2], o / 2));
-            t->w[2 * g + 1] = _mm256_or_si256(_mm256_slli_epi16(b, 3), tile_spread_byte(plus[1][o % 2], o / 2));
+        for (int o = 0; o < 16; o += 2) {
+            struct tile_16 w = octets(idx, 16 * e + o);
+            for (int i = 0; i < 4; i++)
+                w.v[i] = _mm256_or_si256(_mm256_slli_epi16(w.v[i], 3), tile_spread_byte(plus[i % 2][i / 2], o / 2));
+            tile_k_put(t, k, 16 * e + o, w);
         }
     }
 }

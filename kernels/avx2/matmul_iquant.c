@@ -47,16 +47,25 @@ MC_INLINE void scratch_scales(struct tile_k *t, int16_t (*scale)[8], int bias)
 
 /* ---- entries of eight magnitudes ---- */
 
-/* idx: one index an octet, U8 or U16 a row (stride of the scratch or of the block words); signs as tile lanes. */
-#define OCTETS(t, g, grid, index, sign_a, sign_b, j)                                                                           \
+/* Octet g of A and B to v[0], v[1]; INDEX(row, g): the index of a row; signs: 8 sign bytes a lane, this octet's the j-th. */
+#define OCTET(v, grid, g, signs, j)                                                                                            \
     do {                                                                                                                       \
-        const __m256i a = tile_entries(grid[index(A0)], grid[index(A1)], grid[index(A2)], grid[index(A3)]);                    \
-        const __m256i b = tile_entries(grid[index(B0)], grid[index(B1)], grid[index(B2)], grid[index(B3)]);                    \
-        (t)->w[2 * (g)] = codebook_signed(a, sign_a, j, BIAS_IQ2);                                                             \
-        (t)->w[2 * (g) + 1] = codebook_signed(b, sign_b, j, BIAS_IQ2);                                                         \
+        (v)[0] = tile_entries(grid[INDEX(A0, g)], grid[INDEX(A1, g)], grid[INDEX(A2, g)], grid[INDEX(A3, g)]);                 \
+        (v)[1] = tile_entries(grid[INDEX(B0, g)], grid[INDEX(B1, g)], grid[INDEX(B2, g)], grid[INDEX(B3, g)]);                 \
+        (v)[0] = codebook_signed((v)[0], (signs)[0], j, BIAS_IQ2);                                                             \
+        (v)[1] = codebook_signed((v)[1], (signs)[1], j, BIAS_IQ2);                                                             \
     } while (0)
 
-MC_INLINE void unpack_iq2_xxs(struct tile_k *t, const struct tile_rows *r)
+/* Octets 8e .. 8e+7. */
+#define EIGHT_OCTETS(t, k, grid, e, signs)                                                                                     \
+    for (int o = 0; o < 8; o += 2) {                                                                                           \
+        struct tile_16 w;                                                                                                      \
+        OCTET(w.v, grid, 8 * (e) + o, signs, o);                                                                               \
+        OCTET(w.v + 2, grid, 8 * (e) + o + 1, signs, o + 1);                                                                   \
+        tile_k_put(t, k, 8 * (e) + o, w);                                                                                      \
+    }
+
+MC_INLINE void unpack_iq2_xxs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint8_t signs[TILE_ROWS][32];
     int16_t scale[TILE_ROWS][8];
@@ -72,19 +81,16 @@ MC_INLINE void unpack_iq2_xxs(struct tile_k *t, const struct tile_rows *r)
     for (int e = 0; e < 4; e++) {
         __m256i s[2];
         tile_load_8(s, &rows, (size_t)(8 * e));
-        for (int o = 0; o < 8; o++) {
-            const int off = (int)AT(iq2_xxs, sub) + 16 * e + o / 4 * 8 + o % 4;
-#define INDEX(row) r->p[row][off]
-            OCTETS(t, 8 * e + o, quant_iq2_xxs_grid, INDEX, s[0], s[1], o);
+#define INDEX(row, g) r->p[row][(int)AT(iq2_xxs, sub) + (g) / 4 * 8 + (g) % 4]
+        EIGHT_OCTETS(t, k, quant_iq2_xxs_grid, e, s)
 #undef INDEX
-        }
     }
 }
 TILE_K_MATMUL(iq2_xxs, .sub = 4, .group = 1, .fix = true)
 
-#define INDEX(row) idx[row][8 * e + o]
+#define INDEX(row, g) idx[row][g]
 
-MC_INLINE void unpack_iq2_xs(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_iq2_xs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
     uint8_t signs[TILE_ROWS][32];
@@ -103,12 +109,12 @@ MC_INLINE void unpack_iq2_xs(struct tile_k *t, const struct tile_rows *r)
     for (int e = 0; e < 4; e++) {
         __m256i s[2];
         tile_load_8(s, &rows, (size_t)(8 * e));
-        for (int o = 0; o < 8; o++) OCTETS(t, 8 * e + o, quant_iq2_xs_grid, INDEX, s[0], s[1], o);
+        EIGHT_OCTETS(t, k, quant_iq2_xs_grid, e, s)
     }
 }
 TILE_K_MATMUL(iq2_xs, .sub = 2, .group = 1, .fix = true)
 
-MC_INLINE void unpack_iq2_s(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_iq2_s(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
     for (int i = 0; i < TILE_ROWS; i++) {
@@ -126,7 +132,7 @@ MC_INLINE void unpack_iq2_s(struct tile_k *t, const struct tile_rows *r)
     for (int e = 0; e < 4; e++) {
         __m256i s[2];
         tile_load_8(s, r, AT(iq2_s, sg) + (size_t)(8 * e));
-        for (int o = 0; o < 8; o++) OCTETS(t, 8 * e + o, quant_iq2_s_grid, INDEX, s[0], s[1], o);
+        EIGHT_OCTETS(t, k, quant_iq2_s_grid, e, s)
     }
 }
 TILE_K_MATMUL(iq2_s, .sub = 2, .group = 1, .fix = true)
@@ -140,14 +146,27 @@ MC_INLINE __m128i four_entries(const uint8_t *e0, const uint8_t *e1, const uint8
     return _mm_unpacklo_epi64(_mm_unpacklo_epi32(v0, v1), _mm_unpacklo_epi32(v2, v3));
 }
 
-/* Entries k and k+1 of four rows. */
-#define QUADS(grid, index, r0, r1, r2, r3, k)                                                                                  \
-    _mm256_inserti128_si256(                                                                                                   \
-        _mm256_castsi128_si256(                                                                                                \
-            four_entries(grid[index(r0, k)], grid[index(r0, k + 1)], grid[index(r1, k)], grid[index(r1, k + 1)])),             \
-        four_entries(grid[index(r2, k)], grid[index(r2, k + 1)], grid[index(r3, k)], grid[index(r3, k + 1)]), 1)
+/* Octet g (entries 2g and 2g+1) of four rows. */
+#define QUADS(grid, r0, r1, r2, r3, g)                                                                                         \
+    _mm256_inserti128_si256(_mm256_castsi128_si256(four_entries(grid[INDEX(r0, 2 * (g))], grid[INDEX(r0, 2 * (g) + 1)],        \
+                                                                grid[INDEX(r1, 2 * (g))], grid[INDEX(r1, 2 * (g) + 1)])),      \
+                            four_entries(grid[INDEX(r2, 2 * (g))], grid[INDEX(r2, 2 * (g) + 1)], grid[INDEX(r3, 2 * (g))],     \
+                                         grid[INDEX(r3, 2 * (g) + 1)]),                                                        \
+                            1)
 
-MC_INLINE void unpack_iq3_xxs(struct tile_k *t, const struct tile_rows *r)
+/* Octets 8e .. 8e+7. */
+#define EIGHT_QUADS(t, k, grid, e, signs, bias)                                                                                \
+    for (int o = 0; o < 8; o += 2) {                                                                                           \
+        struct tile_16 w;                                                                                                      \
+        for (int i = 0; i < 2; i++) {                                                                                          \
+            const int g = 8 * (e) + o + i;                                                                                     \
+            w.v[2 * i] = codebook_signed(QUADS(grid, A0, A1, A2, A3, g), (signs)[0], o + i, bias);                             \
+            w.v[2 * i + 1] = codebook_signed(QUADS(grid, B0, B1, B2, B3, g), (signs)[1], o + i, bias);                         \
+        }                                                                                                                      \
+        tile_k_put(t, k, 8 * (e) + o, w);                                                                                      \
+    }
+
+MC_INLINE void unpack_iq3_xxs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint8_t signs[TILE_ROWS][32];
     int16_t scale[TILE_ROWS][8];
@@ -159,15 +178,9 @@ MC_INLINE void unpack_iq3_xxs(struct tile_k *t, const struct tile_rows *r)
     for (int e = 0; e < 4; e++) {
         __m256i s[2];
         tile_load_8(s, &rows, (size_t)(8 * e));
-        for (int o = 0; o < 8; o++) {
-            const int g = 8 * e + o;
-#define INDEX(row, k) r->p[row][AT(iq3_xxs, idx) + (size_t)(k)]
-            const __m256i a = QUADS(quant_iq3_xxs_grid, INDEX, A0, A1, A2, A3, 2 * g);
-            const __m256i b = QUADS(quant_iq3_xxs_grid, INDEX, B0, B1, B2, B3, 2 * g);
+#define INDEX(row, entry) r->p[row][AT(iq3_xxs, idx) + (size_t)(entry)]
+        EIGHT_QUADS(t, k, quant_iq3_xxs_grid, e, s, BIAS_IQ3_XXS)
 #undef INDEX
-            t->w[2 * g] = codebook_signed(a, s[0], o, BIAS_IQ3_XXS);
-            t->w[2 * g + 1] = codebook_signed(b, s[1], o, BIAS_IQ3_XXS);
-        }
     }
 }
 TILE_K_MATMUL(iq3_xxs, .sub = 4, .group = 1, .fix = true)
@@ -185,7 +198,7 @@ MC_INLINE void indices_iq3_s(uint16_t idx[64], const uint8_t *p)
     }
 }
 
-MC_INLINE void unpack_iq3_s(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_iq3_s(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][64];
     for (int i = 0; i < TILE_ROWS; i++) indices_iq3_s(idx[i], r->p[i]);
@@ -194,15 +207,9 @@ MC_INLINE void unpack_iq3_s(struct tile_k *t, const struct tile_rows *r)
     for (int e = 0; e < 4; e++) {
         __m256i s[2];
         tile_load_8(s, r, AT(iq3_s, sg) + (size_t)(8 * e));
-        for (int o = 0; o < 8; o++) {
-            const int g = 8 * e + o;
-#define INDEX(row, k) idx[row][k]
-            const __m256i a = QUADS(quant_iq3_s_grid, INDEX, A0, A1, A2, A3, 2 * g);
-            const __m256i b = QUADS(quant_iq3_s_grid, INDEX, B0, B1, B2, B3, 2 * g);
+#define INDEX(row, entry) idx[row][entry]
+        EIGHT_QUADS(t, k, quant_iq3_s_grid, e, s, BIAS_IQ3_S)
 #undef INDEX
-            t->w[2 * g] = codebook_signed(a, s[0], o, BIAS_IQ3_S);
-            t->w[2 * g + 1] = codebook_signed(b, s[1], o, BIAS_IQ3_S);
-        }
     }
 }
 TILE_K_MATMUL(iq3_s, .sub = 4, .group = 4, .fix = true)
@@ -222,7 +229,7 @@ MC_INLINE __m256i scales_iq4_xs(__m256i head, int q)
     return _mm256_sub_epi16(field, _mm256_set1_epi16(32));
 }
 
-MC_INLINE void unpack_iq4_xs(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_iq4_xs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     __m256i head[2];
     tile_load_8(head, r, 0);
@@ -235,10 +242,13 @@ MC_INLINE void unpack_iq4_xs(struct tile_k *t, const struct tile_rows *r)
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)quant_iq4_values));
     for (int j = 0; j < 8; j++) {
         const struct tile_16 q = tile_load_16(r, AT(iq4_xs, qs) + (size_t)(16 * j));
+        struct tile_16 low, high;
         for (int i = 0; i < 4; i++) {
-            t->w[8 * j + i] = _mm256_shuffle_epi8(table, tile_and(q.v[i], 15));
-            t->w[8 * j + 4 + i] = _mm256_shuffle_epi8(table, tile_shr(q.v[i], 4, 15));
+            low.v[i] = _mm256_shuffle_epi8(table, tile_and(q.v[i], 15));
+            high.v[i] = _mm256_shuffle_epi8(table, tile_shr(q.v[i], 4, 15));
         }
+        tile_k_put(t, k, 4 * j, low);
+        tile_k_put(t, k, 4 * j + 2, high);
     }
 }
 TILE_K_MATMUL(iq4_xs, .sub = 4, .group = 1, .is_signed = true)

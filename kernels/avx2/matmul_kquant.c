@@ -32,17 +32,22 @@ MC_INLINE void packed_head(struct tile_k *t, const struct tile_rows *r)
     t->dmin = tile_f16(r, AT(q4_K, dmin));
 }
 
-MC_INLINE void unpack_q4_K(struct tile_k *t, const struct tile_rows *r)
+/* Piece n: 16 bytes c = n % 2 of sub-blocks 2p and 2p + 1, p = n / 2. */
+MC_INLINE void piece_q4_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int n)
+{
+    const int g = n / 2 * 8 + n % 2 * 2;
+    const struct tile_16 q = tile_load_16(r, AT(q4_K, qs) + (size_t)(16 * n));
+    struct tile_16 w;
+    for (int i = 0; i < 4; i++) w.v[i] = tile_and(q.v[i], 15);
+    tile_k_put(t, k, g, w);
+    for (int i = 0; i < 4; i++) w.v[i] = tile_shr(q.v[i], 4, 15);
+    tile_k_put(t, k, g + 4, w);
+}
+
+MC_INLINE void unpack_q4_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     packed_head(t, r);
-    for (int p = 0; p < 4; p++)
-        for (int c = 0; c < 2; c++) {
-            const struct tile_16 q = tile_load_16(r, AT(q4_K, qs) + (size_t)(32 * p + 16 * c));
-            for (int i = 0; i < 4; i++) {
-                t->w[16 * p + 4 * c + i] = tile_and(q.v[i], 15);
-                t->w[16 * p + 8 + 4 * c + i] = tile_shr(q.v[i], 4, 15);
-            }
-        }
+    TILE_FOR_8(piece_q4_K, t, k, r);
 }
 TILE_K_MATMUL(q4_K, .sub = 4, .group = 4, .min = true)
 
@@ -52,70 +57,91 @@ MC_INLINE __m256i fifth_bit(__m256i h, int j)
     return j < 4 ? tile_shl(h, 4 - j, 16) : tile_shr(h, j - 4, 16);
 }
 
-MC_INLINE void unpack_q5_K(struct tile_k *t, const struct tile_rows *r)
+/* Pieces as in q4_K; h: the high bits of columns 16c .. 16c+15 of all sub-blocks. */
+MC_INLINE void piece_q5_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, const struct tile_16 *h, int c,
+                          int p)
+{
+    const int g = 8 * p + 2 * c;
+    const struct tile_16 q = tile_load_16(r, AT(q5_K, qs) + (size_t)(32 * p + 16 * c));
+    struct tile_16 w;
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(tile_and(q.v[i], 15), fifth_bit(h->v[i], 2 * p));
+    tile_k_put(t, k, g, w);
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(tile_shr(q.v[i], 4, 15), fifth_bit(h->v[i], 2 * p + 1));
+    tile_k_put(t, k, g + 4, w);
+}
+
+MC_INLINE void half_q5_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int c)
+{
+    const struct tile_16 h = tile_load_16(r, AT(q5_K, qh) + (size_t)(16 * c));
+    TILE_FOR_4(piece_q5_K, t, k, r, &h, c);
+}
+
+MC_INLINE void unpack_q5_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     packed_head(t, r);
-    for (int c = 0; c < 2; c++) {
-        const struct tile_16 h = tile_load_16(r, AT(q5_K, qh) + (size_t)(16 * c));
-        for (int p = 0; p < 4; p++) {
-            const struct tile_16 q = tile_load_16(r, AT(q5_K, qs) + (size_t)(32 * p + 16 * c));
-            for (int i = 0; i < 4; i++) {
-                t->w[16 * p + 4 * c + i] = _mm256_or_si256(tile_and(q.v[i], 15), fifth_bit(h.v[i], 2 * p));
-                t->w[16 * p + 8 + 4 * c + i] = _mm256_or_si256(tile_shr(q.v[i], 4, 15), fifth_bit(h.v[i], 2 * p + 1));
-            }
-        }
-    }
+    TILE_FOR_2(half_q5_K, t, k, r);
 }
 TILE_K_MATMUL(q5_K, .sub = 4, .group = 4, .min = true)
 
 /* ---- q6_K: codes 0..63, bias 32 ---- */
 
-MC_INLINE void unpack_q6_K(struct tile_k *t, const struct tile_rows *r)
+/* Piece n: 16 bytes c = n % 2 of the four rows of 32 columns of half h = n / 2. */
+MC_INLINE void piece_q6_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int n)
+{
+    const int h = n / 2, c = n % 2, g = 16 * h + 2 * c;
+    const struct tile_16 hi = tile_load_16(r, AT(q6_K, qh) + (size_t)(32 * h + 16 * c));
+    struct tile_16 w, q = tile_load_16(r, (size_t)(64 * h + 16 * c));
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(tile_and(q.v[i], 15), tile_shl(hi.v[i], 4, 48));
+    tile_k_put(t, k, g, w);
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(tile_shr(q.v[i], 4, 15), tile_and(hi.v[i], 48));
+    tile_k_put(t, k, g + 8, w);
+    q = tile_load_16(r, (size_t)(64 * h + 32 + 16 * c));
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(tile_and(q.v[i], 15), tile_shl(hi.v[i], 2, 48));
+    tile_k_put(t, k, g + 4, w);
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(tile_shr(q.v[i], 4, 15), tile_shr(hi.v[i], 2, 48));
+    tile_k_put(t, k, g + 12, w);
+}
+
+MC_INLINE void unpack_q6_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     const struct tile_16 sc = tile_load_16(r, AT(q6_K, sc));
-    for (int j = 0; j < 16; j++)
-        for (int i = 0; i < 2; i++) t->scale[2 * j + i] = tile_spread_s8(sc.v[j / 8 * 2 + i], j % 8);
-    for (int q = 0; q < 4; q++)
-        for (int i = 0; i < 2; i++) t->fix[2 * q + i] = _mm256_slli_epi16(tile_widen_s8(sc.v[q / 2 * 2 + i], q % 2), 5);
-    t->d = tile_f16(r, AT(q6_K, d));
-    for (int h = 0; h < 2; h++)
-        for (int c = 0; c < 2; c++) {
-            const struct tile_16 l0 = tile_load_16(r, (size_t)(64 * h + 16 * c)),
-                                 l1 = tile_load_16(r, (size_t)(64 * h + 32 + 16 * c)),
-                                 hi = tile_load_16(r, AT(q6_K, qh) + (size_t)(32 * h + 16 * c));
-            __m256i *w = t->w + 32 * h + 4 * c;
-            for (int i = 0; i < 4; i++) {
-                w[i] = _mm256_or_si256(tile_and(l0.v[i], 15), tile_shl(hi.v[i], 4, 48));
-                w[8 + i] = _mm256_or_si256(tile_and(l1.v[i], 15), tile_shl(hi.v[i], 2, 48));
-                w[16 + i] = _mm256_or_si256(tile_shr(l0.v[i], 4, 15), tile_and(hi.v[i], 48));
-                w[24 + i] = _mm256_or_si256(tile_shr(l1.v[i], 4, 15), tile_shr(hi.v[i], 2, 48));
-            }
+    for (int i = 0; i < 2; i++)
+        for (int e = 0; e < 2; e++) {
+            for (int j = 0; j < 8; j++) t->scale[16 * e + 2 * j + i] = tile_spread_s8(sc.v[2 * e + i], j);
+            for (int q = 0; q < 2; q++) t->fix[4 * e + 2 * q + i] = _mm256_slli_epi16(tile_widen_s8(sc.v[2 * e + i], q), 5);
         }
+    t->d = tile_f16(r, AT(q6_K, d));
+    TILE_FOR_4(piece_q6_K, t, k, r);
 }
 TILE_K_MATMUL(q6_K, .sub = 2, .group = 2, .fix = true)
 
 /* ---- q2_K, q3_K ---- */
 
-/* Two-bit codes: weight 128h + 32k + l is bits 2k of byte 32h + l; the high bits of q3_K (bit 4h+k of byte l) come in at bit 2.
+/* Two-bit codes: weight 128h + 32k + l is bits 2k of byte 32h + l (k: j below); the high bits of q3_K (bit 4h+k of byte l) come
+ * in at bit 2.
  */
-MC_INLINE void unpack_pairs(struct tile_k *t, const struct tile_rows *r, size_t qs, bool three, size_t hm)
+MC_INLINE void unpack_pairs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, size_t qs, bool three,
+                            size_t hm)
 {
     for (int c = 0; c < 2; c++) {
         const struct tile_16 m = three ? tile_load_16(r, hm + (size_t)(16 * c)) : (struct tile_16){0};
         for (int h = 0; h < 2; h++) {
             const struct tile_16 q = tile_load_16(r, qs + (size_t)(32 * h + 16 * c));
-            for (int k = 0; k < 4; k++)
+            for (int j = 0; j < 4; j++) {
+                const int bit = 4 * h + j;
+                struct tile_16 w;
                 for (int i = 0; i < 4; i++) {
-                    const int bit = 4 * h + k;
-                    __m256i v = k ? tile_shr(q.v[i], 2 * k, 3) : tile_and(q.v[i], 3);
-                    if (three) v = _mm256_or_si256(v, bit < 2 ? tile_shl(m.v[i], 2 - bit, 4) : tile_shr(m.v[i], bit - 2, 4));
-                    t->w[32 * h + 8 * k + 4 * c + i] = v;
+                    w.v[i] = j ? tile_shr(q.v[i], 2 * j, 3) : tile_and(q.v[i], 3);
+                    if (three)
+                        w.v[i] = _mm256_or_si256(w.v[i], bit < 2 ? tile_shl(m.v[i], 2 - bit, 4) : tile_shr(m.v[i], bit - 2, 4));
                 }
+                tile_k_put(t, k, 16 * h + 4 * j + 2 * c, w);
+            }
         }
     }
 }
 
-MC_INLINE void unpack_q2_K(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_q2_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     const struct tile_16 sm = tile_load_16(r, AT(q2_K, sm));
     for (int e = 0; e < 2; e++)
@@ -126,11 +152,11 @@ MC_INLINE void unpack_q2_K(struct tile_k *t, const struct tile_rows *r)
         }
     t->d = tile_f16(r, AT(q2_K, d));
     t->dmin = tile_f16(r, AT(q2_K, dmin));
-    unpack_pairs(t, r, AT(q2_K, qs), false, 0);
+    unpack_pairs(t, k, r, AT(q2_K, qs), false, 0);
 }
 TILE_K_MATMUL(q2_K, .sub = 2, .group = 2, .min = true)
 
-MC_INLINE void unpack_q3_K(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_q3_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     const struct tile_16 s = tile_load_16(r, AT(q3_K, s)); /* lanes s[0..7] and s[8..11], d, two bytes beyond */
     for (int e = 0; e < 2; e++)
@@ -144,7 +170,7 @@ MC_INLINE void unpack_q3_K(struct tile_k *t, const struct tile_rows *r)
             for (int q = 0; q < 2; q++) t->fix[4 * e + 2 * q + i] = _mm256_slli_epi16(tile_widen_s8(scale, q), 2);
         }
     t->d = tile_f16(r, AT(q3_K, d));
-    unpack_pairs(t, r, AT(q3_K, qs), true, AT(q3_K, hm));
+    unpack_pairs(t, k, r, AT(q3_K, qs), true, AT(q3_K, hm));
 }
 TILE_K_MATMUL(q3_K, .sub = 2, .group = 2, .fix = true)
 

@@ -8,20 +8,6 @@
 
 /* ---- nibbles: byte i holds weights i and i + 16 ---- */
 
-/* Low nibbles to octets g, g+1, high ones to g+2, g+3. */
-MC_INLINE void unpack_nibbles(__m256i *w, const struct tile_16 *q)
-{
-    for (int i = 0; i < 4; i++) {
-        w[i] = tile_and(q->v[i], 15);
-        w[4 + i] = tile_shr(q->v[i], 4, 15);
-    }
-}
-
-MC_INLINE void look_up(__m256i *w, int n, __m256i table)
-{
-    for (int i = 0; i < n; i++) w[i] = _mm256_shuffle_epi8(table, w[i]);
-}
-
 /* 16 code values plus a bias, in both halves. */
 MC_INLINE __m256i table_of(const int8_t values[16], int bias)
 {
@@ -29,29 +15,56 @@ MC_INLINE __m256i table_of(const int8_t values[16], int bias)
     return _mm256_add_epi8(_mm256_broadcastsi128_si256(v), _mm256_set1_epi8((char)bias));
 }
 
-MC_INLINE void unpack_q4_0(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE struct tile_16 low_nibbles(const struct tile_16 q)
 {
-    const struct tile_16 q = tile_load_16(r, AT(q4_0, qs));
-    unpack_nibbles(t->w + 2 * g, &q);
+    return (struct tile_16){{tile_and(q.v[0], 15), tile_and(q.v[1], 15), tile_and(q.v[2], 15), tile_and(q.v[3], 15)}};
+}
+
+MC_INLINE struct tile_16 high_nibbles(const struct tile_16 q)
+{
+    return (struct tile_16){
+        {tile_shr(q.v[0], 4, 15), tile_shr(q.v[1], 4, 15), tile_shr(q.v[2], 4, 15), tile_shr(q.v[3], 4, 15)}};
+}
+
+MC_INLINE struct tile_16 look_up(__m256i table, const struct tile_16 q)
+{
+    return (struct tile_16){{_mm256_shuffle_epi8(table, q.v[0]), _mm256_shuffle_epi8(table, q.v[1]),
+                             _mm256_shuffle_epi8(table, q.v[2]), _mm256_shuffle_epi8(table, q.v[3])}};
+}
+
+MC_INLINE void put_nibbles(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, size_t off, int g)
+{
+    const struct tile_16 q = tile_load_16(r, off);
+    tile_b_put(t, k, g, low_nibbles(q));
+    tile_b_put(t, k, g + 2, high_nibbles(q));
+}
+
+MC_INLINE void put_values(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, size_t off, int g, __m256i table)
+{
+    const struct tile_16 q = tile_load_16(r, off);
+    tile_b_put(t, k, g, look_up(table, low_nibbles(q)));
+    tile_b_put(t, k, g + 2, look_up(table, high_nibbles(q)));
+}
+
+MC_INLINE void unpack_q4_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
+{
     t->d[g / 4] = tile_f16(r, AT(q4_0, d));
+    put_nibbles(t, k, r, AT(q4_0, qs), g);
 }
 TILE_B_MATMUL(q4_0, .len = 32, .step = 4, .bias = 8, .narrow = true)
 
-MC_INLINE void unpack_q4_1(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE void unpack_q4_1(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
-    const struct tile_16 q = tile_load_16(r, AT(q4_1, qs));
-    unpack_nibbles(t->w + 2 * g, &q);
     t->d[g / 4] = tile_f16(r, AT(q4_1, d));
     t->m[g / 4] = tile_f16(r, AT(q4_1, m));
+    put_nibbles(t, k, r, AT(q4_1, qs), g);
 }
 TILE_B_MATMUL(q4_1, .len = 32, .step = 4, .narrow = true, .min = true)
 
-MC_INLINE void unpack_iq4_nl(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE void unpack_iq4_nl(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
-    const struct tile_16 q = tile_load_16(r, AT(iq4_nl, qs));
-    unpack_nibbles(t->w + 2 * g, &q);
-    look_up(t->w + 2 * g, 8, table_of(quant_iq4_values, 0));
     t->d[g / 4] = tile_f16(r, AT(iq4_nl, d));
+    put_values(t, k, r, AT(iq4_nl, qs), g, table_of(quant_iq4_values, 0));
 }
 TILE_B_MATMUL(iq4_nl, .len = 32, .step = 4, .is_signed = true)
 
@@ -66,53 +79,52 @@ MC_INLINE __m256 e8m0_half_8(const struct tile_rows *r, size_t off)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(tiny, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
 }
 
-MC_INLINE void unpack_mxfp4(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE void unpack_mxfp4(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
-    const struct tile_16 q = tile_load_16(r, AT(mxfp4, qs));
-    unpack_nibbles(t->w + 2 * g, &q);
-    look_up(t->w + 2 * g, 8, table_of(quant_fp4_values, 12));
     t->d[g / 4] = e8m0_half_8(r, AT(mxfp4, e));
+    put_values(t, k, r, AT(mxfp4, qs), g, table_of(quant_fp4_values, 12));
 }
 TILE_B_MATMUL(mxfp4, .len = 32, .step = 4, .bias = 12)
 
-/* ---- five bits ---- */
+/* ---- five bits: bit i of qh belongs to weight i ---- */
 
-MC_INLINE void add_fifth_bits(__m256i *w, const struct tile_rows *r, size_t qh)
+MC_INLINE struct tile_16 with_fifth_bits(struct tile_16 q, const __m256i h[2], int o)
 {
-    __m256i h[2];
-    tile_load_8(h, r, qh);
-    for (int o = 0; o < 4; o++)
-        for (int i = 0; i < 2; i++) w[2 * o + i] = _mm256_or_si256(w[2 * o + i], tile_and(tile_bits(h[i], o), 16));
+    for (int i = 0; i < 4; i++) q.v[i] = _mm256_or_si256(q.v[i], tile_and(tile_bits(h[i % 2], o + i / 2), 16));
+    return q;
 }
 
-MC_INLINE void unpack_q5_0(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE void put_five_bits(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, size_t qs, size_t qh, int g)
 {
-    const struct tile_16 q = tile_load_16(r, AT(q5_0, qs));
-    unpack_nibbles(t->w + 2 * g, &q);
-    add_fifth_bits(t->w + 2 * g, r, AT(q5_0, qh));
+    const struct tile_16 q = tile_load_16(r, qs);
+    __m256i h[2];
+    tile_load_8(h, r, qh);
+    tile_b_put(t, k, g, with_fifth_bits(low_nibbles(q), h, 0));
+    tile_b_put(t, k, g + 2, with_fifth_bits(high_nibbles(q), h, 2));
+}
+
+MC_INLINE void unpack_q5_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
+{
     t->d[g / 4] = tile_f16(r, AT(q5_0, d));
+    put_five_bits(t, k, r, AT(q5_0, qs), AT(q5_0, qh), g);
 }
 TILE_B_MATMUL(q5_0, .len = 32, .step = 4, .bias = 16)
 
-MC_INLINE void unpack_q5_1(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE void unpack_q5_1(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
-    const struct tile_16 q = tile_load_16(r, AT(q5_1, qs));
-    unpack_nibbles(t->w + 2 * g, &q);
-    add_fifth_bits(t->w + 2 * g, r, AT(q5_1, qh));
     t->d[g / 4] = tile_f16(r, AT(q5_1, d));
     t->m[g / 4] = tile_f16(r, AT(q5_1, m));
+    put_five_bits(t, k, r, AT(q5_1, qs), AT(q5_1, qh), g);
 }
 TILE_B_MATMUL(q5_1, .len = 32, .step = 4, .min = true)
 
 /* ---- whole bytes ---- */
 
-MC_INLINE void unpack_q8_0(struct tile_b *t, const struct tile_rows *r, int g)
+MC_INLINE void unpack_q8_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
-    for (int c = 0; c < 2; c++) {
-        const struct tile_16 q = tile_load_16(r, AT(q8_0, q) + (size_t)(16 * c));
-        for (int i = 0; i < 4; i++) t->w[2 * g + 4 * c + i] = q.v[i];
-    }
     t->d[g / 4] = tile_f16(r, AT(q8_0, d));
+    tile_b_put(t, k, g, tile_load_16(r, AT(q8_0, q)));
+    tile_b_put(t, k, g + 2, tile_load_16(r, AT(q8_0, q) + 16));
 }
 TILE_B_MATMUL(q8_0, .len = 32, .step = 4, .is_signed = true)
 
@@ -128,24 +140,44 @@ MC_INLINE __m256i quad_codes(__m256i q, int o)
     return tile_and(_mm256_mulhi_epu16(nibble, _mm256_set1_epi32(0x04104100)), 3);
 }
 
-MC_INLINE void unpack_q2_0(struct tile_b *t, const struct tile_rows *r, int g)
+/* Octets o, o+1 (o even, below 8) of a block. */
+MC_INLINE void piece_q2_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_16 *q, int g, int o)
+{
+    const __m256i a = q->v[o / 4 * 2], b = q->v[o / 4 * 2 + 1];
+    tile_b_put(
+        t, k, g + o,
+        (struct tile_16){{quad_codes(a, o % 4), quad_codes(b, o % 4), quad_codes(a, o % 4 + 1), quad_codes(b, o % 4 + 1)}});
+}
+
+MC_INLINE void unpack_q2_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
     const struct tile_16 q = tile_load_16(r, AT(q2_0, qs));
-    for (int o = 0; o < 8; o++)
-        for (int i = 0; i < 2; i++) t->w[2 * (g + o) + i] = quad_codes(q.v[o / 4 * 2 + i], o % 4);
     t->d[g / 4] = t->d[g / 4 + 1] = tile_f16(r, AT(q2_0, d));
+    piece_q2_0(t, k, &q, g, 0);
+    piece_q2_0(t, k, &q, g, 2);
+    piece_q2_0(t, k, &q, g, 4);
+    piece_q2_0(t, k, &q, g, 6);
 }
 TILE_B_MATMUL(q2_0, .len = 64, .step = 4, .bias = 1, .narrow = true)
 
 /* ---- q1_0: a bit a weight; nvfp4: a scale for 16 ---- */
 
-MC_INLINE void unpack_q1_0(struct tile_b *t, const struct tile_rows *r, int g)
+/* Octets 2n, 2n+1 of a block: bits to 0 or 2. */
+MC_INLINE void piece_q1_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_16 *q, int g, int n)
+{
+    const int o = 2 * n % 8;
+    const __m256i a = q->v[n / 4 * 2], b = q->v[n / 4 * 2 + 1];
+    tile_b_put(t, k, g + 2 * n,
+               (struct tile_16){{tile_and(tile_bits(a, o), 2), tile_and(tile_bits(b, o), 2), tile_and(tile_bits(a, o + 1), 2),
+                                 tile_and(tile_bits(b, o + 1), 2)}});
+}
+
+MC_INLINE void unpack_q1_0(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
     const struct tile_16 q = tile_load_16(r, AT(q1_0, qs));
-    for (int o = 0; o < 16; o++)
-        for (int i = 0; i < 2; i++) t->w[2 * (g + o) + i] = tile_and(tile_bits(q.v[o / 8 * 2 + i], o % 8), 2);
     const __m256 d = tile_f16(r, AT(q1_0, d));
     for (int j = 0; j < 4; j++) t->d[g / 4 + j] = d;
+    TILE_FOR_8(piece_q1_0, t, k, &q, g);
 }
 TILE_B_MATMUL(q1_0, .len = 128, .step = 4, .bias = 1, .narrow = true)
 
@@ -160,18 +192,21 @@ MC_INLINE __m256 ue4m3_half_8(const struct tile_rows *r, size_t off)
     return _mm256_mul_ps(_mm256_cvtph_ps(_mm_andnot_si128(bad, half)), _mm256_set1_ps(0x1p7f));
 }
 
-MC_INLINE void unpack_nvfp4(struct tile_b *t, const struct tile_rows *r, int g)
+/* Sub-blocks 2c and 2c+1: in each 8 bytes the low nibbles are one octet, the high ones the next. */
+MC_INLINE void piece_nvfp4(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g, int c)
 {
     const __m256i table = table_of(quant_fp4_values, 0);
-    for (int c = 0; c < 2; c++) {
-        const struct tile_16 q = tile_load_16(r, AT(nvfp4, qs) + (size_t)(16 * c));
-        for (int i = 0; i < 4; i++) {
-            const int o = 4 * c + i / 2 * 2; /* bytes 0..7 of a lane: low nibbles octet o, high ones octet o + 1 */
-            t->w[2 * (g + o) + i % 2] = _mm256_shuffle_epi8(table, tile_and(q.v[i], 15));
-            t->w[2 * (g + o + 1) + i % 2] = _mm256_shuffle_epi8(table, tile_shr(q.v[i], 4, 15));
-        }
-    }
+    const struct tile_16 q = tile_load_16(r, AT(nvfp4, qs) + (size_t)(16 * c));
+    const struct tile_16 low = look_up(table, low_nibbles(q)), high = look_up(table, high_nibbles(q));
+    tile_b_put(t, k, g + 4 * c, (struct tile_16){{low.v[0], low.v[1], high.v[0], high.v[1]}});
+    tile_b_put(t, k, g + 4 * c + 2, (struct tile_16){{low.v[2], low.v[3], high.v[2], high.v[3]}});
+}
+
+MC_INLINE void unpack_nvfp4(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
+{
     for (int j = 0; j < 4; j++) t->d[g / 2 + j] = ue4m3_half_8(r, AT(nvfp4, sc) + (size_t)j);
+    piece_nvfp4(t, k, r, g, 0);
+    piece_nvfp4(t, k, r, g, 1);
 }
 TILE_B_MATMUL(nvfp4, .len = 64, .step = 2, .is_signed = true)
 

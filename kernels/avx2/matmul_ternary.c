@@ -11,15 +11,17 @@ MC_INLINE void set_head(struct tile_k *t, const struct tile_rows *r, size_t d)
     t->d = tile_f16(r, d);
 }
 
-MC_INLINE void unpack_tq2_0(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_tq2_0(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     set_head(t, r, AT(tq2_0, d));
     for (int h = 0; h < 2; h++)
         for (int c = 0; c < 2; c++) {
             const struct tile_16 q = tile_load_16(r, AT(tq2_0, qs) + (size_t)(32 * h + 16 * c));
-            for (int k = 0; k < 4; k++)
-                for (int i = 0; i < 4; i++)
-                    t->w[32 * h + 8 * k + 4 * c + i] = k ? tile_shr(q.v[i], 2 * k, 3) : tile_and(q.v[i], 3);
+            for (int j = 0; j < 4; j++) {
+                struct tile_16 w;
+                for (int i = 0; i < 4; i++) w.v[i] = j ? tile_shr(q.v[i], 2 * j, 3) : tile_and(q.v[i], 3);
+                tile_k_put(t, k, 16 * h + 4 * j + 2 * c, w);
+            }
         }
 }
 TILE_K_MATMUL(tq2_0, .sub = 32, .group = 32, .fix = true)
@@ -38,26 +40,29 @@ MC_INLINE __m256i first_digit(__m256i b)
     return _mm256_abs_epi8(_mm256_add_epi8(one, two));
 }
 
-MC_INLINE void unpack_tq1_0(struct tile_k *t, const struct tile_rows *r)
+MC_INLINE void unpack_tq1_0(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     set_head(t, r, AT(tq1_0, d));
     for (int c = 0; c < 3; c++) { /* five digits of bytes 16c..16c+15: the first two to rows of 32 columns, the third to 16 */
         struct tile_16 q = tile_load_16(r, (size_t)(16 * c));
-        for (int k = 0; k < 5; k++) {
-            __m256i *w = t->w + (c < 2 ? 8 * k + 4 * c : 40 + 4 * k);
+        for (int j = 0; j < 5; j++) {
+            struct tile_16 w;
             for (int i = 0; i < 4; i++) {
-                w[i] = first_digit(q.v[i]);
+                w.v[i] = first_digit(q.v[i]);
                 q.v[i] = times_3(q.v[i]);
             }
+            tile_k_put(t, k, c < 2 ? 4 * j + 2 * c : 20 + 2 * j, w);
         }
     }
     __m256i h[2]; /* four bytes of four digits: digits 0 and 1 make octet 30, digits 2 and 3 octet 31 */
+    struct tile_16 w;
     tile_load_8(h, r, AT(tq1_0, qh));
     for (int i = 0; i < 2; i++) {
         const __m256i b = _mm256_shuffle_epi32(h[i], 0xA0), b01 = _mm256_blend_epi32(b, times_3(b), 0xAA);
-        t->w[60 + i] = first_digit(b01);
-        t->w[62 + i] = first_digit(times_3(times_3(b01)));
+        w.v[i] = first_digit(b01);
+        w.v[2 + i] = first_digit(times_3(times_3(b01)));
     }
+    tile_k_put(t, k, 30, w);
 }
 TILE_K_MATMUL(tq1_0, .sub = 32, .group = 32, .fix = true)
 

@@ -1,56 +1,114 @@
-/* tile_q8_k.h - products of a tile (tile.h) with Q8_K activations: everything about a 256-wide format but its unpacking.
+/* tile_q8_k.h - products with Q8_K activations: everything about a 256-wide format but its unpacking.
  *
  *   I = sum over sub-blocks of scale * sum(u * a)  -  sum over sub-blocks of fix * sum(a)      u = code + bias, fix = bias *
  * scale M = sum over sub-blocks of min * sum(a)
  *
- * An always-inline template: `unpack` and `shape` are constants of each instance. */
+ * A format's unpack function sets the scales and hands over its codes 16 columns at a time (tile_k_put). For a few activation
+ * columns these are multiplied on the spot and never leave the registers; for more they go to a tile (tile.h) that all columns
+ * share. An always-inline template: `unpack`, `shape` and the number of columns are constants of each instance. */
 #ifndef KERNELS_AVX2_TILE_Q8_K_H
 #define KERNELS_AVX2_TILE_Q8_K_H
 
 #include "kernels/avx2/tile.h"
 
 struct tile_k {
-    __m256i w[2 * TILE_OCTETS];
     __m256i scale[32]; /* [sub-block][A, B]: four equal int16 in each lane */
     __m256i fix[8];    /* [four sub-blocks][A, B]: four int16 in each lane; or the minima, for formats that have them */
     __m256 d, dmin;    /* lane = row */
+    __m256i w[2 * TILE_OCTETS];
 };
 
 struct tile_k_shape {
     int sub;        /* octets of a sub-block: 2, 4, 32 (32: no scale at all) */
-    int group;      /* octets whose products fit int16; divides or exceeds sub */
+    int group;      /* octets whose products fit int16: 1, 2, 4, 32 */
     bool is_signed; /* codes signed, no fix */
     bool fix;
     bool min;
 };
 
-typedef void (*tile_k_unpack_fn)(struct tile_k *t, const struct tile_rows *r);
+/* Where unpacked codes go. n == 0: into the tile; otherwise they meet block q[c] of n columns. */
+struct tile_k_sink {
+    struct tile_k_shape s;
+    int n;
+    const char *q[TILE_DIRECT];
+    __m256i a[TILE_DIRECT], b[TILE_DIRECT];
+};
 
-/* Where the parts of an activation row are, in bytes from its start, and which block is meant. */
+typedef void (*tile_k_unpack_fn)(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r);
+
+/* Where the parts of an activation row are, in bytes from its start. */
 struct tile_k_act {
-    size_t q, d, sums;
+    size_t d, sums;
 };
 
 MC_INLINE struct tile_k_act tile_k_act_of(const void *x, size_t k, struct tile_k_shape s)
 {
     const struct kern_q8_k v = kern_q8_k_view(x, k);
     const char *base = x, *sums = (const char *)(s.sub == 2 ? v.sum16 : v.sum32);
-    return (struct tile_k_act){0, (size_t)((const char *)v.d - base), (size_t)(sums - base)};
+    return (struct tile_k_act){(size_t)((const char *)v.d - base), (size_t)(sums - base)};
 }
 
-/* sums of sub-blocks times four int16 a lane, one vector each for A and B */
-MC_INLINE __m256i tile_k_sums(const __m256i *coef, const char *sums, int subs)
+MC_INLINE __m256i tile_k_scale(const struct tile_k *t, struct tile_k_shape s, int g, int i)
 {
-    __m256i a = _mm256_setzero_si256(), b = a;
-    for (int j = 0; j < subs / 4; j++) {
-        const __m256i s = tile_broadcast_8(sums + 8 * j);
-        a = _mm256_add_epi32(a, _mm256_madd_epi16(coef[2 * j], s));
-        b = _mm256_add_epi32(b, _mm256_madd_epi16(coef[2 * j + 1], s));
-    }
-    return _mm256_hadd_epi32(a, b);
+    return s.sub == 32 ? _mm256_set1_epi16(1) : t->scale[2 * (g / s.sub) + i];
 }
 
-/* n columns (a constant, at most 4) of block b. */
+/* Octets g, g+1 (g even) of A and B. */
+MC_INLINE void tile_k_put(struct tile_k *t, struct tile_k_sink *k, int g, const struct tile_16 w)
+{
+    if (k->n == 0)
+        for (int i = 0; i < 4; i++) t->w[2 * g + i] = w.v[i];
+    for (int c = 0; c < k->n; c++) {
+        const __m256i sa = tile_k_scale(t, k->s, g, 0), sb = tile_k_scale(t, k->s, g, 1);
+        const __m256i x0 = tile_broadcast_8(k->q[c] + 8 * g), x1 = tile_broadcast_8(k->q[c] + 8 * g + 8);
+        const __m256i a0 = tile_dot(w.v[0], x0, k->s.is_signed), b0 = tile_dot(w.v[1], x0, k->s.is_signed);
+        const __m256i a1 = tile_dot(w.v[2], x1, k->s.is_signed), b1 = tile_dot(w.v[3], x1, k->s.is_signed);
+        if (k->s.group == 1) {
+            k->a[c] = tile_add_32(k->a[c], _mm256_madd_epi16(a0, sa));
+            k->b[c] = tile_add_32(k->b[c], _mm256_madd_epi16(b0, sb));
+            k->a[c] = tile_add_32(k->a[c], _mm256_madd_epi16(a1, sa));
+            k->b[c] = tile_add_32(k->b[c], _mm256_madd_epi16(b1, sb));
+        } else {
+            k->a[c] = tile_add_32(k->a[c], _mm256_madd_epi16(_mm256_add_epi16(a0, a1), sa));
+            k->b[c] = tile_add_32(k->b[c], _mm256_madd_epi16(_mm256_add_epi16(b0, b1), sb));
+        }
+    }
+}
+
+/* The float chain of one column: adds block b to acc. */
+MC_INLINE void tile_k_finish(const struct tile_k *t, const char *row, struct tile_k_act o, size_t b, __m256i sum_a,
+                             __m256i sum_b, float acc[8], const struct tile_k_shape s)
+{
+    const int subs = s.sub == 2 ? 16 : 8;
+    __m256i min_a = _mm256_setzero_si256(), min_b = min_a;
+    for (int j = 0; j < subs / 4 && (s.fix || s.min); j++) {
+        const __m256i sums = tile_broadcast_8(row + o.sums + b * (size_t)(2 * subs) + 8 * j);
+        const __m256i fa = _mm256_madd_epi16(t->fix[2 * j], sums), fb = _mm256_madd_epi16(t->fix[2 * j + 1], sums);
+        if (s.fix) sum_a = _mm256_sub_epi32(sum_a, fa), sum_b = _mm256_sub_epi32(sum_b, fb);
+        if (s.min) min_a = tile_add_32(min_a, fa), min_b = tile_add_32(min_b, fb);
+    }
+    const __m256 da = tile_float(row + o.d + 4 * b), sum = _mm256_cvtepi32_ps(_mm256_hadd_epi32(sum_a, sum_b));
+    __m256 f = _mm256_fmadd_ps(_mm256_mul_ps(t->d, da), sum, _mm256_loadu_ps(acc));
+    if (s.min) f = _mm256_fnmadd_ps(_mm256_mul_ps(t->dmin, da), _mm256_cvtepi32_ps(_mm256_hadd_epi32(min_a, min_b)), f);
+    _mm256_storeu_ps(acc, f);
+}
+
+/* Block b, n columns (a constant) without a tile. */
+MC_INLINE void tile_k_direct(struct tile_k *t, const struct tile_rows *r, const void *const *x, struct tile_k_act o, size_t b,
+                             float (*acc)[8], const int n, tile_k_unpack_fn unpack, const struct tile_k_shape s)
+{
+    struct tile_k_sink k;
+    k.s = s;
+    k.n = n;
+    for (int c = 0; c < n; c++) {
+        k.q[c] = (const char *)x[c] + 256 * b;
+        k.a[c] = k.b[c] = _mm256_setzero_si256();
+    }
+    unpack(t, &k, r);
+    for (int c = 0; c < n; c++) tile_k_finish(t, x[c], o, b, k.a[c], k.b[c], acc[c], s);
+}
+
+/* Block b of the tile, n columns (a constant, at most 4). */
 MC_INLINE void tile_k_columns(const struct tile_k *t, const void *const *x, struct tile_k_act o, size_t b, float (*acc)[8],
                               const int n, const struct tile_k_shape s)
 {
@@ -68,34 +126,21 @@ MC_INLINE void tile_k_columns(const struct tile_k *t, const void *const *x, stru
             for (int c = 0; c < n; c++) {
                 const __m256i a = tile_broadcast_8(q[c] + 8 * (g + v));
                 const __m256i da = tile_dot(wa, a, s.is_signed), db = tile_dot(wb, a, s.is_signed);
-                pa[c] = v ? _mm256_add_epi16(pa[c], da) : da;
-                pb[c] = v ? _mm256_add_epi16(pb[c], db) : db;
+                pa[c] = v ? tile_add_16(pa[c], da) : da;
+                pb[c] = v ? tile_add_16(pb[c], db) : db;
             }
         }
-        const __m256i one = _mm256_set1_epi16(1);
-        const __m256i sa = s.sub == 32 ? one : t->scale[2 * (g / s.sub)],
-                      sb = s.sub == 32 ? one : t->scale[2 * (g / s.sub) + 1];
+        const __m256i sa = tile_k_scale(t, s, g, 0), sb = tile_k_scale(t, s, g, 1);
         for (int c = 0; c < n; c++) {
-            sum_a[c] = _mm256_add_epi32(sum_a[c], _mm256_madd_epi16(pa[c], sa));
-            sum_b[c] = _mm256_add_epi32(sum_b[c], _mm256_madd_epi16(pb[c], sb));
+            sum_a[c] = tile_add_32(sum_a[c], _mm256_madd_epi16(pa[c], sa));
+            sum_b[c] = tile_add_32(sum_b[c], _mm256_madd_epi16(pb[c], sb));
         }
     }
-    for (int c = 0; c < n; c++) {
-        const char *row = x[c];
-        float d;
-        memcpy(&d, row + o.d + 4 * b, 4);
-        const __m256 da = _mm256_set1_ps(d);
-        __m256i sum = _mm256_hadd_epi32(sum_a[c], sum_b[c]), other = _mm256_setzero_si256();
-        if (s.fix || s.min) other = tile_k_sums(t->fix, row + o.sums + b * (s.sub == 2 ? 32 : 16), s.sub == 2 ? 16 : 8);
-        if (s.fix) sum = _mm256_sub_epi32(sum, other);
-        __m256 f = _mm256_fmadd_ps(_mm256_mul_ps(t->d, da), _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(acc[c]));
-        if (s.min) f = _mm256_fnmadd_ps(_mm256_mul_ps(t->dmin, da), _mm256_cvtepi32_ps(other), f);
-        _mm256_storeu_ps(acc[c], f);
-    }
+    for (int c = 0; c < n; c++) tile_k_finish(t, x[c], o, b, sum_a[c], sum_b[c], acc[c], s);
 }
 
-MC_INLINE void tile_k_block(const struct tile_k *t, const void *const *x, struct tile_k_act o, size_t b, float (*acc)[8],
-                            size_t cols, const struct tile_k_shape s)
+MC_INLINE void tile_k_shared(const struct tile_k *t, const void *const *x, struct tile_k_act o, size_t b, float (*acc)[8],
+                             size_t cols, const struct tile_k_shape s)
 {
     size_t c = 0;
     for (; c + 4 <= cols; c += 4) tile_k_columns(t, x + c, o, b, acc + c, 4, s);
@@ -114,36 +159,43 @@ MC_INLINE void tile_k_block(const struct tile_k *t, const void *const *x, struct
     }
 }
 
-MC_INLINE void tile_k_matmul(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,
-                             size_t cols, size_t block_bytes, tile_k_unpack_fn unpack, const struct tile_k_shape s)
+/* 8 rows, cols columns; direct (a constant): cols, or 0 to go through the tile. */
+MC_INLINE void tile_k_rows(float (*acc)[8], struct tile_rows r, const void *const *x, size_t k, size_t cols, size_t block_bytes,
+                           tile_k_unpack_fn unpack, const struct tile_k_shape s, const int direct)
 {
-    assert(k % 256 == 0);
     const struct tile_k_act o = tile_k_act_of(x[0], k, s);
-    for (size_t c0 = 0; c0 < cols; c0 += TILE_COLS_MAX) {
-        const size_t n = cols - c0 < TILE_COLS_MAX ? cols - c0 : TILE_COLS_MAX;
-        for (size_t r0 = 0; r0 < rows; r0 += TILE_ROWS) {
-            const size_t m = rows - r0 < TILE_ROWS ? rows - r0 : TILE_ROWS;
-            struct tile_rows r = tile_rows_at((const uint8_t *)w + r0 * w_stride, w_stride, m);
-            float acc[TILE_COLS_MAX][TILE_ROWS];
-            struct tile_k t;
-            memset(acc, 0, n * sizeof acc[0]);
-            for (size_t b = 0; b < k / 256; b++) {
-                unpack(&t, &r);
-                tile_k_block(&t, x + c0, o, b, acc, n, s);
-                tile_advance(&r, block_bytes);
-            }
-            for (size_t c = 0; c < n; c++) tile_store(y[c0 + c] + r0, acc[c], m);
+    struct tile_k t;
+    memset(acc, 0, cols * sizeof acc[0]);
+    for (size_t b = 0; b < k / 256; b++) {
+        if (direct) {
+            tile_k_direct(&t, &r, x, o, b, acc, direct, unpack, s);
+        } else {
+            struct tile_k_sink sink = {.s = s, .n = 0};
+            unpack(&t, &sink, &r);
+            tile_k_shared(&t, x, o, b, acc, cols, s);
         }
+        tile_advance(&r, block_bytes);
     }
 }
 
-/* TILE_K_MATMUL(q4_K, .sub = 4, .group = 4, .min = true) makes matmul_q4_K from block_q4_K and unpack_q4_K. */
+/* TILE_K_MATMUL(q4_K, .sub = 4, .group = 4, .min = true) makes matmul_q4_K from block_q4_K and unpack_q4_K. One function for
+ * each way, not inlined: register allocation falls apart when they share one. */
+#define TILE_K_ROWS(name, direct, shape)                                                                                       \
+    static MC_NOINLINE void rows_##name##_##direct(float(*acc)[8], const struct tile_rows *r, const void *const *x, size_t k,  \
+                                                   size_t cols)                                                                \
+    {                                                                                                                          \
+        tile_k_rows(acc, *r, x, k, cols, sizeof(struct block_##name), unpack_##name, shape, direct);                           \
+    }
 #define TILE_K_MATMUL(name, ...)                                                                                               \
+    TILE_K_ROWS(name, 0, ((struct tile_k_shape){__VA_ARGS__}))                                                                 \
+    TILE_K_ROWS(name, 1, ((struct tile_k_shape){__VA_ARGS__}))                                                                 \
+    TILE_K_ROWS(name, 2, ((struct tile_k_shape){__VA_ARGS__}))                                                                 \
     static void matmul_##name(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,    \
                               size_t cols)                                                                                     \
     {                                                                                                                          \
-        tile_k_matmul(y, w, w_stride, x, k, rows, cols, sizeof(struct block_##name), unpack_##name,                            \
-                      (struct tile_k_shape){__VA_ARGS__});                                                                     \
+        static const tile_rows_fn ways[TILE_DIRECT + 1] = {rows_##name##_0, rows_##name##_1, rows_##name##_2};                 \
+        assert(k % 256 == 0);                                                                                                  \
+        tile_matmul(y, w, w_stride, x, k, rows, cols, ways);                                                                   \
     }
 
 #endif
