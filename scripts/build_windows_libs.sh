@@ -41,7 +41,7 @@ END
 work=$(mktemp -d) || fail "cannot make a temporary folder; is the disk full?"
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/src" "$out/include" "$out/lib" ||
+mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/src" "$out/include" "$out/lib" 2>/dev/null ||
     fail "cannot write to $out"
 
 # The system's package sources, asked for their source packages; third parties (no "debian" or "ubuntu" in the address) out.
@@ -62,11 +62,11 @@ apt() {
         -o Acquire::Retries=3 "$@" >>"$work/log" 2>&1
 }
 
-why() { # the last line of the log that says something
-    grep -E '^(E:|W:|CMake Error|make.*Error)|error:' "$work/log" | tail -n 1
+why() { # the first line of the log that complains
+    grep -E -m 1 '^(E:|W:|CMake Error|make.*Error)|error:' "$work/log"
 }
 
-apt update || fail "cannot read the source package lists: $(why)"
+apt update || fail "cannot read the source package lists: $(why)" # an absent network is only a warning here
 (cd "$work/src" && apt source jansson utf8proc cmocka xxhash) ||
     fail "cannot fetch the source packages (is there a network?): $(why)"
 
