@@ -29,7 +29,7 @@ static void expect_untrusted(struct mc_span id, const struct mc_json *want, cons
                mc_json_int(mc_json_item(range, 1)) == (int64_t)p->untrusted[i].to;
     }
     if (same) return;
-    for (size_t i = 0; i < p->n_untrusted; i++) print_message("[%zu, %zu] ", p->untrusted[i].from, p->untrusted[i].to);
+    for (size_t i = 0; i < p->n_untrusted; i++) print_message("[%d, %d] ", (int)p->untrusted[i].from, (int)p->untrusted[i].to);
     fail_msg("\n%.*s: untrusted ranges differ, above are ours", (int)id.size, (const char *)id.data);
 }
 

@@ -78,8 +78,8 @@ static inline struct mc_span ts_string(const struct mc_json *row, const char *ke
 static inline void ts_expect_text(const char *what, struct mc_span row_id, struct mc_span want, struct mc_span got)
 {
     if (text_same(want, got)) return;
-    fail_msg("%.*s, %s:\nwant %zu bytes: %.*s\ngot  %zu bytes: %.*s", (int)row_id.size, (const char *)row_id.data, what,
-             want.size, (int)want.size, want.size ? (const char *)want.data : "", got.size, (int)got.size,
+    fail_msg("%.*s, %s:\nwant %d bytes: %.*s\ngot  %d bytes: %.*s", (int)row_id.size, (const char *)row_id.data, what,
+             (int)want.size, (int)want.size, want.size ? (const char *)want.data : "", (int)got.size, (int)got.size,
              got.size ? (const char *)got.data : "");
 }
 
@@ -92,8 +92,9 @@ static inline void ts_expect_ids(const char *what, struct mc_span row_id, const 
     assert_int_equal(mc_json_type(want), MC_JSON_ARRAY);
     while (i < n && i < got->n && mc_json_int(mc_json_item(want, i)) == got->ids[i]) i++;
     if (i == n && i == got->n) return;
-    fail_msg("%.*s, %s: ids differ at %zu: want %d of %zu, got %d of %zu", (int)row_id.size, (const char *)row_id.data, what, i,
-             i < n ? (int)mc_json_int(mc_json_item(want, i)) : -1, n, i < got->n ? (int)got->ids[i] : -1, got->n);
+    fail_msg("%.*s, %s: ids differ at %d: want %d of %d, got %d of %d", (int)row_id.size, (const char *)row_id.data, what,
+             (int)i, i < n ? (int)mc_json_int(mc_json_item(want, i)) : -1, (int)n, i < got->n ? (int)got->ids[i] : -1,
+             (int)got->n);
 }
 
 /* SHA-256 as in FIPS 180-4, of messages that fit memory; out: 64 hex digits and a NUL. */
