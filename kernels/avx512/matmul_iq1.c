@@ -43,7 +43,7 @@ MC_INLINE void spread_groups(__m512i x[8], __m512i idx, __m512i more)
 }
 
 /* raw: 8 lanes of low index bytes, then words of high bits */
-MC_INLINE void iq1_s_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq1_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[4];
     for (unsigned c = 0; c < 3; c++) {
@@ -60,7 +60,7 @@ MC_INLINE void iq1_s_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.125f)));
 }
 
-MC_INLINE void iq1_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq1_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     const __m512i high = bytes64(t->raw[8 + step]);
     (void)p, (void)s;
@@ -70,7 +70,7 @@ MC_INLINE void iq1_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p
 K_MATMUL(iq1_s, law_iq1_s, columns_32)
 
 /* raw: 8 lanes of low index bytes, 4 of nibbles with high index bits and shift sign */
-MC_INLINE void iq1_m_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq1_m_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[4], sc[2];
     for (unsigned c = 0; c < 2; c++) {
@@ -98,7 +98,7 @@ MC_INLINE void iq1_m_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(_mm512_or_si512(a, b)), _mm512_set1_ps(0.125f)));
 }
 
-MC_INLINE void iq1_m_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq1_m_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     const __m512i high = bytes64(t->raw[8 + step]);
     (void)p, (void)s;

@@ -49,7 +49,7 @@ MC_INLINE void spread_groups(__m512i x[8], __m512i low, __m512i high, __m512i si
 }
 
 /* raw[2j]: the four indices of sub-block j, raw[2j + 1]: signs and scale */
-MC_INLINE void iq2_xxs_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq2_xxs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.125f)));
     for (unsigned j = 0; j < 8; j += 2) {
@@ -60,7 +60,7 @@ MC_INLINE void iq2_xxs_head(struct tile *t, const uint8_t *p, size_t s)
     }
 }
 
-MC_INLINE void iq2_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq2_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)p, (void)s;
     for (unsigned i = 0; i < 2; i++) {
@@ -77,7 +77,7 @@ MC_INLINE void nibble_scales(struct tile *t, unsigned unit, __m512i v)
     for (unsigned j = 0; j < 8; j += 2) put_scales(t, unit + j, odd_scale(v, 4 * j, 4), odd_scale(v, 4 * j + 4, 4), 43);
 }
 
-MC_INLINE void iq2_xs_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq2_xs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i sc[4];
     quads16(sc, p + 66, s);
@@ -101,7 +101,7 @@ MC_INLINE __m512i bytes_of_words(__m512i a, __m512i b, int first)
 }
 
 /* Words of nine index bits and seven sign bits. */
-MC_INLINE void iq2_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq2_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     __m512i q[4];
     (void)t;
@@ -116,7 +116,7 @@ MC_INLINE void iq2_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *
 K_MATMUL(iq2_xs, law_iq2_xs, columns_16)
 
 /* raw: 8 lanes of low index bytes, 8 of signs, 2 of high index bits */
-MC_INLINE void iq2_s_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq2_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[4];
     for (unsigned c = 0; c < 4; c++) {
@@ -131,7 +131,7 @@ MC_INLINE void iq2_s_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.125f)));
 }
 
-MC_INLINE void iq2_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq2_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)p, (void)s;
     for (unsigned i = 0; i < 2; i++) {
@@ -175,7 +175,7 @@ MC_INLINE void spread_nibbles(__m512i x[4], __m512i low, __m512i high, __m512i s
 }
 
 /* raw: 8 lanes of signs and scale */
-MC_INLINE void iq3_xxs_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq3_xxs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     for (unsigned j = 0; j < 8; j += 4) {
         __m512i q[4];
@@ -186,7 +186,7 @@ MC_INLINE void iq3_xxs_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.25f)));
 }
 
-MC_INLINE void iq3_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq3_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     __m512i q[4];
     quads16(q, p + 2 + 16 * step, s);
@@ -201,7 +201,7 @@ MC_INLINE void iq3_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t 
 K_MATMUL(iq3_xxs, law_iq3_xxs, columns_32)
 
 /* raw: 2 lanes of high index bits, 8 of signs, 1 of scales */
-MC_INLINE void iq3_s_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq3_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[4];
     for (unsigned c = 0; c < 3; c++) {
@@ -212,7 +212,7 @@ MC_INLINE void iq3_s_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], low_f16(lanes_u32(p, s)));
 }
 
-MC_INLINE void iq3_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq3_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     __m512i q[4];
     quads16(q, p + 2 + 16 * step, s);
@@ -230,7 +230,7 @@ K_MATMUL(iq3_s, law_iq3_s, columns_32)
 
 static const struct k_law law_iq4_xs = {136, 32, false, 4, false};
 
-MC_INLINE void iq4_xs_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void iq4_xs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     const __m512i off = _mm512_set1_epi32(32), high = _mm512_set1_epi32(0x30);
     __m512i h[4], ls[8];
@@ -243,7 +243,7 @@ MC_INLINE void iq4_xs_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], low_f16(h[0]));
 }
 
-MC_INLINE void iq4_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void iq4_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     const __m128i values = _mm_xor_si128(_mm_loadu_si128((const void *)quant_iq4_values), _mm_set1_epi8((char)0x80));
     const __m512i table = _mm512_broadcast_i32x4(values);

@@ -9,7 +9,7 @@ static const struct k_law law_q5_K = {176, 32, false, 4, true};
 K_COLUMNS(columns_32_min, law_q4_K)
 
 /* d, dmin and the 12 bytes of packed six-bit scales and minima: the first 16 bytes of a block. */
-MC_INLINE void packed_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void packed_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i h[4];
     quads16(h, p, s);
@@ -24,7 +24,7 @@ MC_INLINE void packed_head(struct tile *t, const uint8_t *p, size_t s)
 }
 
 #define q4_K_head packed_head
-MC_INLINE void q4_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void q4_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)t;
     for (unsigned c = 0; c < 2; c++) {
@@ -42,18 +42,21 @@ MC_INLINE __m512i fifth_bit(__m512i code, __m512i bits, unsigned j)
     return or_and(code, moved, _mm512_set1_epi8(16));
 }
 
-#define q5_K_head packed_head
-MC_INLINE void q5_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void q5_K_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
-    (void)t;
-    for (unsigned c = 0; c < 2; c++) {
-        __m512i q[4], high[4];
-        quads16(q, p + 48 + 32 * step + 16 * c, s);
-        quads16(high, p + 16 + 16 * c, s);
-        for (unsigned v = 0; v < 4; v++) {
-            x[4 * c + v] = fifth_bit(low_nibbles(q[v]), high[v], 2 * step);
-            x[8 + 4 * c + v] = fifth_bit(high_nibbles(q[v]), high[v], 2 * step + 1);
-        }
+    __m512i high[8];
+    packed_head(t, p, s);
+    octs16(high, p + 16, s);
+    for (unsigned v = 0; v < 8; v++) put(t->raw[v], high[v]);
+}
+
+MC_INLINE void q5_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
+{
+    __m512i q[8];
+    octs16(q, p + 48 + 32 * step, s);
+    for (unsigned v = 0; v < 8; v++) {
+        x[v] = fifth_bit(low_nibbles(q[v]), bytes64(t->raw[v]), 2 * step);
+        x[8 + v] = fifth_bit(high_nibbles(q[v]), bytes64(t->raw[v]), 2 * step + 1);
     }
 }
 K_MATMUL(q5_K, law_q5_K, columns_32_min)
@@ -73,7 +76,7 @@ MC_INLINE void signed_scales(struct tile *t, const __m512i sc[4], int bias)
     }
 }
 
-MC_INLINE void q6_K_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void q6_K_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i sc[4];
     quads16(sc, p + 192, s);
@@ -81,7 +84,7 @@ MC_INLINE void q6_K_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], low_f16(lanes_u32(p + 208, s)));
 }
 
-MC_INLINE void q6_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void q6_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     const unsigned h = step / 2, c = step % 2;
     const __m512i two = _mm512_set1_epi8(0x30);
@@ -104,7 +107,7 @@ K_MATMUL(q6_K, law_q6_K, columns_16)
 static const struct k_law law_q2_K = {84, 16, true, 8, true};
 K_COLUMNS(columns_16_min, law_q2_K)
 
-MC_INLINE void q2_K_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void q2_K_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i sm[4];
     quads16(sm, p, s);
@@ -118,7 +121,7 @@ MC_INLINE void q2_K_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->m[0], high_f16(dm));
 }
 
-MC_INLINE void q2_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void q2_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     __m512i q[4];
     (void)t;
@@ -131,7 +134,7 @@ K_MATMUL(q2_K, law_q2_K, columns_16_min)
 
 static const struct k_law law_q3_K = {110, 16, true, 8, false};
 
-MC_INLINE void q3_K_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void q3_K_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i h[4], sc[4]; /* h: two bytes of codes, 12 bytes of scales, d */
     quads16(h, p + 94, s);
@@ -149,7 +152,7 @@ MC_INLINE void q3_K_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], high_f16(h[3]));
 }
 
-MC_INLINE void q3_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void q3_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     const unsigned h = step / 2;
     __m512i q[4], high[4];

@@ -6,13 +6,13 @@
 /* Column kernels differ only in the bias and the kind of scale. */
 #define LAW(name, bytes, per, bias, half, add) static const struct q_law name = {bytes, per, bias, half, add};
 
-MC_INLINE void head_f16(struct q_scales *h, const uint8_t *p, size_t s)
+MC_INLINE void head_f16(struct q_scales *h, const uint8_t *p, const struct strides *s)
 {
     h->d[0] = h->d[1] = h->d[2] = h->d[3] = low_f16(lanes_u32(p, s));
     h->m = h->d[0];
 }
 
-MC_INLINE void head_f16_pair(struct q_scales *h, const uint8_t *p, size_t s)
+MC_INLINE void head_f16_pair(struct q_scales *h, const uint8_t *p, const struct strides *s)
 {
     const __m512i dm = lanes_u32(p, s);
     h->d[0] = low_f16(dm);
@@ -20,7 +20,7 @@ MC_INLINE void head_f16_pair(struct q_scales *h, const uint8_t *p, size_t s)
 }
 
 /* 16 bytes at p as 32 nibbles: columns 0..15 low, 16..31 high. */
-MC_INLINE void nibbles(__m512i x[8], const uint8_t *p, size_t s)
+MC_INLINE void nibbles(__m512i x[8], const uint8_t *p, const struct strides *s)
 {
     __m512i q[4];
     quads16(q, p, s);
@@ -33,11 +33,10 @@ LAW(law_q8_0, 34, 1, 128, false, false)
 Q_COLUMNS(columns_128, law_q8_0)
 
 #define q8_0_head head_f16
-MC_INLINE void q8_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q8_0_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
-    quads16(x, p + 2, s);
-    quads16(x + 4, p + 18, s);
+    octs16(x, p + 2, s);
     for (unsigned v = 0; v < 8; v++) x[v] = _mm512_xor_si512(x[v], _mm512_set1_epi8((char)0x80));
 }
 Q_MATMUL(q8_0, law_q8_0, columns_128)
@@ -53,7 +52,7 @@ Q_COLUMNS(columns_16, law_q5_0)
 Q_COLUMNS(columns_add, law_q4_1)
 
 #define q4_0_head head_f16
-MC_INLINE void q4_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q4_0_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
     nibbles(x, p + 2, s);
@@ -61,7 +60,7 @@ MC_INLINE void q4_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
 Q_MATMUL(q4_0, law_q4_0, columns_8)
 
 #define q4_1_head head_f16_pair
-MC_INLINE void q4_1_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q4_1_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
     nibbles(x, p + 4, s);
@@ -69,14 +68,14 @@ MC_INLINE void q4_1_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
 Q_MATMUL(q4_1, law_q4_1, columns_add)
 
 /* Bit i of the dword at p becomes bit 4 of code i. */
-MC_INLINE void add_fifth_bits(__m512i x[8], const uint8_t *p, size_t s)
+MC_INLINE void add_fifth_bits(__m512i x[8], const uint8_t *p, const struct strides *s)
 {
     const __m512i high = lanes_u32(p, s), bit = _mm512_set1_epi8(16);
     for (unsigned v = 0; v < 8; v++) x[v] = or_and(x[v], _mm512_multishift_epi64_epi8(dword_offsets(4 * v + 60, 1), high), bit);
 }
 
 #define q5_0_head head_f16
-MC_INLINE void q5_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q5_0_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
     nibbles(x, p + 6, s);
@@ -85,7 +84,7 @@ MC_INLINE void q5_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
 Q_MATMUL(q5_0, law_q5_0, columns_16)
 
 #define q5_1_head head_f16_pair
-MC_INLINE void q5_1_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q5_1_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
     nibbles(x, p + 8, s);
@@ -109,7 +108,7 @@ MC_INLINE void look_up(__m512i x[8], const int8_t values[16], int bias)
 }
 
 #define iq4_nl_head head_f16
-MC_INLINE void iq4_nl_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void iq4_nl_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
     nibbles(x, p + 2, s);
@@ -118,7 +117,7 @@ MC_INLINE void iq4_nl_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i
 Q_MATMUL(iq4_nl, law_iq4_nl, columns_128)
 
 /* 2^(e-128): exponent field e - 1; the two smallest are subnormal */
-MC_INLINE void mxfp4_head(struct q_scales *h, const uint8_t *p, size_t s)
+MC_INLINE void mxfp4_head(struct q_scales *h, const uint8_t *p, const struct strides *s)
 {
     const __m512i e = _mm512_and_si512(lanes_u32(p, s), _mm512_set1_epi32(255)), one = _mm512_set1_epi32(1);
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
@@ -127,7 +126,7 @@ MC_INLINE void mxfp4_head(struct q_scales *h, const uint8_t *p, size_t s)
     h->d[0] = h->m = _mm512_castsi512_ps(bits);
 }
 
-MC_INLINE void mxfp4_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void mxfp4_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)i;
     nibbles(x, p + 1, s);
@@ -137,7 +136,7 @@ Q_MATMUL(mxfp4, law_mxfp4, columns_12)
 
 /* Half of the unsigned E4M3 value: the seven bits placed as float exponent and fraction are 2^-119 times too small, subnormals
  * included; 0x7F reads as 0. */
-MC_INLINE void nvfp4_head(struct q_scales *h, const uint8_t *p, size_t s)
+MC_INLINE void nvfp4_head(struct q_scales *h, const uint8_t *p, const struct strides *s)
 {
     const __m512i all = lanes_u32(p, s);
     for (unsigned t = 0; t < 4; t++) {
@@ -150,7 +149,7 @@ MC_INLINE void nvfp4_head(struct q_scales *h, const uint8_t *p, size_t s)
 }
 
 /* 8 bytes make 16 columns: low nibbles first */
-MC_INLINE void nvfp4_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void nvfp4_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     __m512i q[4];
     quads16(q, p + 4 + 16 * i, s);
@@ -169,7 +168,7 @@ LAW(law_q1_0, 18, 4, 1, false, false)
 Q_COLUMNS(columns_1, law_q2_0)
 
 #define q2_0_head head_f16
-MC_INLINE void q2_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q2_0_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     __m512i q[4];
     quads16(q, p + 2, s);
@@ -181,7 +180,7 @@ Q_MATMUL(q2_0, law_q2_0, columns_1)
 
 /* codes 0 and 2, bias 1 */
 #define q1_0_head head_f16
-MC_INLINE void q1_0_codes(__m512i x[8], const uint8_t *p, size_t s, unsigned i)
+MC_INLINE void q1_0_codes(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i)
 {
     __m512i q[4];
     quads16(q, p + 2, s);

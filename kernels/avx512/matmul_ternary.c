@@ -11,13 +11,13 @@ MC_INLINE void bias_one(struct tile *t)
     for (unsigned i = 0; i < 4; i++) put(t->pair[i], _mm512_set1_epi16(-1));
 }
 
-MC_INLINE void tq2_0_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void tq2_0_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     bias_one(t);
     _mm512_storeu_ps(t->d[0], low_f16(lanes_u32(p + 64, s)));
 }
 
-MC_INLINE void tq2_0_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void tq2_0_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     __m512i q[4];
     (void)t;
@@ -44,7 +44,7 @@ MC_INLINE void put_digits(struct tile *t, __m512i q, unsigned v, unsigned step, 
 }
 
 /* The digits do not fall into quarters of the block, so the head decodes all of them into the tile. */
-MC_INLINE void tq1_0_head(struct tile *t, const uint8_t *p, size_t s)
+MC_INLINE void tq1_0_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[4];
     bias_one(t);
@@ -61,7 +61,7 @@ MC_INLINE void tq1_0_head(struct tile *t, const uint8_t *p, size_t s)
     _mm512_storeu_ps(t->d[0], low_f16(lanes_u32(p + 52, s)));
 }
 
-MC_INLINE void tq1_0_codes(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void tq1_0_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)p, (void)s;
     for (unsigned i = 0; i < 16; i++) x[i] = bytes64(t->q[16 * step + i]);

@@ -21,7 +21,10 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define ROWS16_COLS      64 /* columns that share one unpacking of a tile */
+#define ROWS16_COLS 64 /* columns that share one unpacking of a tile */
+#ifndef PFH
+#define PFH _MM_HINT_T0
+#endif
 #define ROWS16_BLOCK_MAX 288
 
 struct tile {
@@ -47,17 +50,9 @@ MC_INLINE __m512i dword_all(const void *p)
     return _mm512_set1_epi32(v);
 }
 
-/* 16 bytes at p of 16 rows: q[t] lane r = bytes 4t .. 4t+3 of row r. */
-MC_INLINE void quads16(__m512i q[4], const uint8_t *p, size_t s)
+/* 4 x 4 dwords in each 128-bit lane. */
+MC_INLINE void transpose4(__m512i q[4], const __m512i z[4])
 {
-    const uint8_t *p4 = p + 4 * s, *p8 = p + 8 * s, *p12 = p + 12 * s;
-    __m512i z[4];
-    for (unsigned j = 0; j < 4; j++) {
-        z[j] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p + j * s)));
-        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x00F0, _mm_loadu_si128((const void *)(p4 + j * s)));
-        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x0F00, _mm_loadu_si128((const void *)(p8 + j * s)));
-        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0xF000, _mm_loadu_si128((const void *)(p12 + j * s)));
-    }
     const __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
     const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
     q[0] = _mm512_unpacklo_epi64(a, c);
@@ -66,16 +61,63 @@ MC_INLINE void quads16(__m512i q[4], const uint8_t *p, size_t s)
     q[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* 4 bytes at p of 16 rows. */
-MC_INLINE __m512i lanes_u32(const uint8_t *p, size_t s)
+/* Distances between rows. The odd multiples are variables of their own, so that the address of each of 16 rows is one base and
+ * one scaled index: computed from a single stride, GCC keeps 15 sums and spills them into vector registers. */
+struct strides {
+    size_t odd[8]; /* 1, 3, 5 ... 15 strides */
+};
+
+MC_INLINE const uint8_t *row_at(const uint8_t *p, const struct strides *s, unsigned r)
+{
+    return r == 0  ? p
+           : r & 1 ? p + s->odd[r / 2]
+           : r & 2 ? p + 2 * s->odd[r / 4]
+           : r & 4 ? p + 4 * s->odd[r / 8]
+                   : p + 8 * s->odd[0];
+}
+
+/* 16 bytes at p of 16 rows: q[t] lane r = bytes 4t .. 4t+3 of row r. */
+MC_INLINE void quads16(__m512i q[4], const uint8_t *p, const struct strides *s)
 {
     __m512i z[4];
     for (unsigned j = 0; j < 4; j++) {
-        const uint8_t *pj = p + 4 * j * s;
-        z[j] = _mm512_maskz_broadcastd_epi32((__mmask16)(1u << (4 * j)), _mm_loadu_si32(pj));
-        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(2u << (4 * j)), _mm_loadu_si32(pj + s));
-        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(4u << (4 * j)), _mm_loadu_si32(pj + 2 * s));
-        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(8u << (4 * j)), _mm_loadu_si32(pj + 3 * s));
+        z[j] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)row_at(p, s, j)));
+        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x00F0, _mm_loadu_si128((const void *)row_at(p, s, 4 + j)));
+        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x0F00, _mm_loadu_si128((const void *)row_at(p, s, 8 + j)));
+        z[j] = _mm512_mask_broadcast_i32x4(z[j], 0xF000, _mm_loadu_si128((const void *)row_at(p, s, 12 + j)));
+    }
+    transpose4(q, z);
+}
+
+/* 32 bytes at p of 16 rows: q[t] lane r = bytes 4t .. 4t+3 of row r. */
+MC_INLINE void octs16(__m512i q[8], const uint8_t *p, const struct strides *s)
+{
+    __m512i half[2][4];
+    for (unsigned h = 0; h < 2; h++) {
+        __m512i z[4];
+        for (unsigned j = 0; j < 4; j++) {
+            z[j] = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)row_at(p, s, 8 * h + j)));
+            z[j] = _mm512_mask_broadcast_i64x4(z[j], 0xF0, _mm256_loadu_si256((const void *)row_at(p, s, 8 * h + j + 4)));
+        }
+        transpose4(half[h], z);
+    }
+    /* lanes of 128 bits: rows 0..3 of dword t and of dword t + 4, rows 4..7 of both */
+    for (unsigned t = 0; t < 4; t++) {
+        q[t] = _mm512_shuffle_i64x2(half[0][t], half[1][t], 0x88);
+        q[t + 4] = _mm512_shuffle_i64x2(half[0][t], half[1][t], 0xDD);
+    }
+}
+
+/* 4 bytes at p of 16 rows. */
+MC_INLINE __m512i lanes_u32(const uint8_t *p, const struct strides *s)
+{
+    __m512i z[4];
+    MC_UNROLL for (unsigned j = 0; j < 4; j++)
+    {
+        z[j] = _mm512_maskz_broadcastd_epi32((__mmask16)(1u << j), _mm_loadu_si32(row_at(p, s, j)));
+        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(1u << (j + 4)), _mm_loadu_si32(row_at(p, s, j + 4)));
+        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(1u << (j + 8)), _mm_loadu_si32(row_at(p, s, j + 8)));
+        z[j] = _mm512_mask_broadcastd_epi32(z[j], (__mmask16)(1u << (j + 12)), _mm_loadu_si32(row_at(p, s, j + 12)));
     }
     return _mm512_or_si512(_mm512_or_si512(z[0], z[1]), _mm512_or_si512(z[2], z[3]));
 }
@@ -135,25 +177,34 @@ MC_INLINE __m512i look_up_256(__m512i idx, __mmask64 high, const uint8_t *table)
 
 struct rows16 {
     const uint8_t *p; /* first block of the first row */
+    struct strides s;
     size_t stride;
     size_t r0;
     __mmask16 live; /* rows whose results are stored */
     bool copied;    /* fewer than 16 rows: blocks are read through the copy buffer */
 };
 
+MC_INLINE struct strides strides_of(size_t stride)
+{
+    struct strides s;
+    for (unsigned i = 0; i < 8; i++) s.odd[i] = (2 * i + 1) * stride;
+    return s;
+}
+
 /* The group that starts at row r0 or, at the end, the last 16 rows. */
 MC_INLINE struct rows16 rows16_group(const void *w, size_t stride, size_t r0, size_t rows)
 {
     struct rows16 g = {0};
-    g.r0 = rows < 16 ? 0 : r0 + 16 > rows ? rows - 16 : r0;
-    g.p = (const uint8_t *)w + g.r0 * stride;
-    g.stride = stride;
-    g.live = (__mmask16)(rows < 16 ? (1u << rows) - 1 : 0xFFFF);
     g.copied = rows < 16;
+    g.r0 = g.copied ? 0 : r0 + 16 > rows ? rows - 16 : r0;
+    g.p = (const uint8_t *)w + g.r0 * stride;
+    g.s = strides_of(g.copied ? ROWS16_BLOCK_MAX : stride);
+    g.stride = stride;
+    g.live = (__mmask16)(g.copied ? (1u << rows) - 1 : 0xFFFF);
     return g;
 }
 
-/* Block of `bytes` bytes at p of the live rows, beside zero rows; the result has stride ROWS16_BLOCK_MAX. */
+/* Block of `bytes` bytes at p of the live rows, beside zero rows, ROWS16_BLOCK_MAX apart. */
 static MC_NOINLINE const uint8_t *rows16_copy(uint8_t buf[16 * ROWS16_BLOCK_MAX + 64], const struct rows16 *g, const uint8_t *p,
                                               size_t bytes)
 {
@@ -166,12 +217,12 @@ static MC_NOINLINE const uint8_t *rows16_copy(uint8_t buf[16 * ROWS16_BLOCK_MAX 
     return buf;
 }
 
-/* The next group lies behind this one; its rows are too short for the hardware to see a stream. */
-MC_INLINE void rows16_prefetch(const struct rows16 *g, const uint8_t *p, size_t bytes)
+/* Block b of this group asks for its share of the next group, which lies behind it; `bytes` is the size of a block. Rows are
+ * too short for the hardware to see 16 streams; in the order of addresses they are one. */
+MC_INLINE void rows16_prefetch(const struct rows16 *g, size_t b, unsigned bytes)
 {
-    const uint8_t *next = p + 16 * g->stride;
-    for (unsigned r = 0; r < 16; r++)
-        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)next + r * g->stride + i, _MM_HINT_T0);
+    const char *next = (const char *)g->p + 16 * g->stride + b * 16 * bytes;
+    for (unsigned i = 0; i < 16 * bytes; i += 64) _mm_prefetch(next + i, PFH);
 }
 
 #endif

@@ -15,9 +15,9 @@ struct k_law {
     bool minimum;   /* pairs are the minimum M; otherwise they belong to I */
 };
 
-typedef void (*k_head_fn)(struct tile *t, const uint8_t *p, size_t s);
+typedef void (*k_head_fn)(struct tile *t, const uint8_t *p, const struct strides *s);
 /* x[4i + v], i < 4: dword v of unit i of the step (a quarter of the block) */
-typedef void (*k_codes_fn)(__m512i x[16], const struct tile *t, const uint8_t *p, size_t s, unsigned step);
+typedef void (*k_codes_fn)(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step);
 
 MC_INLINE unsigned k_unit(struct k_law law, unsigned step, unsigned i)
 {
@@ -84,8 +84,8 @@ MC_INLINE __m512 k_finish(struct k_law law, const struct tile *t, const int16_t 
     return _mm512_fnmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(t->m[0]), va), _mm512_cvtepi32_ps(m), f);
 }
 
-MC_INLINE __m512i k_step_one(struct k_law law, k_codes_fn codes, const struct tile *t, const uint8_t *p, size_t s,
-                             const int8_t *a, __m512i I, unsigned step)
+MC_INLINE __m512i k_step_one(struct k_law law, k_codes_fn codes, const struct tile *t, const uint8_t *p,
+                             const struct strides *s, const int8_t *a, __m512i I, unsigned step)
 {
     __m512i x[16], u = law.unit == 256 ? I : _mm512_setzero_si512();
     codes(x, t, p, s, step);
@@ -106,26 +106,27 @@ MC_INLINE void k_group_one(struct k_law law, k_head_fn head, k_codes_fn codes, f
     struct tile t;
     MC_ALIGNED(64) uint8_t buf[16 * ROWS16_BLOCK_MAX + 64];
     __m512 f = _mm512_setzero_ps();
+    const struct strides s = g->s;
     for (size_t b = 0; b < blocks; b++) {
         const uint8_t *p = g->p + b * law.bytes;
-        size_t s = g->stride;
         if (g->copied)
-            p = rows16_copy(buf, g, p, law.bytes), s = ROWS16_BLOCK_MAX;
+            p = rows16_copy(buf, g, p, law.bytes);
         else
-            rows16_prefetch(g, p, law.bytes);
+            rows16_prefetch(g, b, law.bytes);
         const int8_t *a = x.q + 256 * b;
-        head(&t, p, s);
+        head(&t, p, &s);
         __m512i I = _mm512_setzero_si512();
-        I = k_step_one(law, codes, &t, p, s, a, I, 0);
-        I = k_step_one(law, codes, &t, p, s, a, I, 1);
-        I = k_step_one(law, codes, &t, p, s, a, I, 2);
-        I = k_step_one(law, codes, &t, p, s, a, I, 3);
+        I = k_step_one(law, codes, &t, p, &s, a, I, 0);
+        I = k_step_one(law, codes, &t, p, &s, a, I, 1);
+        I = k_step_one(law, codes, &t, p, &s, a, I, 2);
+        I = k_step_one(law, codes, &t, p, &s, a, I, 3);
         f = k_finish(law, &t, x.sums + 2 * law.pairs * b, x.d[b], I, f);
     }
     _mm512_mask_storeu_ps(y + g->r0, g->live, f);
 }
 
-MC_INLINE void k_step_tile(struct k_law law, k_codes_fn codes, struct tile *t, const uint8_t *p, size_t s, unsigned step)
+MC_INLINE void k_step_tile(struct k_law law, k_codes_fn codes, struct tile *t, const uint8_t *p, const struct strides *s,
+                           unsigned step)
 {
     __m512i x[16];
     codes(x, t, p, s, step);
@@ -138,11 +139,13 @@ MC_INLINE void k_columns(struct k_law law, unsigned n, const struct tile *t, con
     __m512i I[8];
     const int8_t *a[8];
     for (unsigned c = 0; c < n; c++) I[c] = _mm512_setzero_si512(), a[c] = x[c].q + 256 * b;
-    for (unsigned j = 0; j < 256 / law.unit; j++) {
+    for (size_t j = 0; j < 256 / law.unit; j++) {
         const __m512i scale = bytes64(t->scale[j]);
         __m512i u[8];
         for (unsigned c = 0; c < n; c++) u[c] = _mm512_setzero_si512();
-        for (unsigned v = j * law.unit / 4; v < (j + 1) * law.unit / 4; v++) {
+        MC_UNROLL for (size_t i = 0; i < law.unit / 4; i++)
+        {
+            const size_t v = j * (law.unit / 4) + i;
             const __m512i w = bytes64(t->q[v]);
             for (unsigned c = 0; c < n; c++) u[c] = _mm512_dpbusd_epi32(u[c], w, dword_all(a[c] + 4 * v));
         }
@@ -163,18 +166,18 @@ MC_INLINE void k_group_many(struct k_law law, k_head_fn head, k_codes_fn codes, 
     MC_ALIGNED(64) uint8_t buf[16 * ROWS16_BLOCK_MAX + 64];
     MC_ALIGNED(64) float acc[ROWS16_COLS][16];
     memset(acc, 0, cols * sizeof acc[0]);
+    const struct strides s = g->s;
     for (size_t b = 0; b < blocks; b++) {
         const uint8_t *p = g->p + b * law.bytes;
-        size_t s = g->stride;
         if (g->copied)
-            p = rows16_copy(buf, g, p, law.bytes), s = ROWS16_BLOCK_MAX;
+            p = rows16_copy(buf, g, p, law.bytes);
         else
-            rows16_prefetch(g, p, law.bytes);
-        head(&t, p, s);
-        k_step_tile(law, codes, &t, p, s, 0);
-        k_step_tile(law, codes, &t, p, s, 1);
-        k_step_tile(law, codes, &t, p, s, 2);
-        k_step_tile(law, codes, &t, p, s, 3);
+            rows16_prefetch(g, b, law.bytes);
+        head(&t, p, &s);
+        k_step_tile(law, codes, &t, p, &s, 0);
+        k_step_tile(law, codes, &t, p, &s, 1);
+        k_step_tile(law, codes, &t, p, &s, 2);
+        k_step_tile(law, codes, &t, p, &s, 3);
         size_t c = 0;
         for (; c + 8 <= cols; c += 8) columns[3](&t, x + c, b, acc + c);
         if (cols - c >= 4) columns[2](&t, x + c, b, acc + c), c += 4;

@@ -20,9 +20,9 @@ struct q_scales {
 };
 
 /* scales of a file block at p: d[step], nvfp4 d[half step] */
-typedef void (*q_head_fn)(struct q_scales *h, const uint8_t *p, size_t s);
+typedef void (*q_head_fn)(struct q_scales *h, const uint8_t *p, const struct strides *s);
 /* x[v]: dword v of step i of the file block */
-typedef void (*q_codes_fn)(__m512i x[8], const uint8_t *p, size_t s, unsigned i);
+typedef void (*q_codes_fn)(__m512i x[8], const uint8_t *p, const struct strides *s, unsigned i);
 
 MC_INLINE __m512i q_start(struct q_law law, const struct kern_q8_0 *x, size_t step)
 {
@@ -55,8 +55,8 @@ MC_INLINE __m512 q_step(struct q_law law, const __m512i w[8], __m512 d, __m512 d
     return law.add ? _mm512_fmadd_ps(m, _mm512_set1_ps(x->s[step]), f) : f;
 }
 
-MC_INLINE __m512 q_step_one(struct q_law law, q_codes_fn codes, const struct q_scales *h, const uint8_t *p, size_t s,
-                            unsigned i, const struct kern_q8_0 *x, size_t step, __m512 f)
+MC_INLINE __m512 q_step_one(struct q_law law, q_codes_fn codes, const struct q_scales *h, const uint8_t *p,
+                            const struct strides *s, unsigned i, const struct kern_q8_0 *x, size_t step, __m512 f)
 {
     __m512i w[8];
     codes(w, p, s, i);
@@ -69,26 +69,26 @@ MC_INLINE void q_group_one(struct q_law law, q_head_fn head, q_codes_fn codes, f
 {
     MC_ALIGNED(64) uint8_t buf[16 * ROWS16_BLOCK_MAX + 64];
     __m512 f = _mm512_setzero_ps();
+    const struct strides s = g->s;
     for (size_t b = 0; b < blocks; b++) {
         const uint8_t *p = g->p + b * law.bytes;
-        size_t s = g->stride;
         struct q_scales h;
         if (g->copied)
-            p = rows16_copy(buf, g, p, law.bytes), s = ROWS16_BLOCK_MAX;
+            p = rows16_copy(buf, g, p, law.bytes);
         else
-            rows16_prefetch(g, p, law.bytes);
-        head(&h, p, s);
-        f = q_step_one(law, codes, &h, p, s, 0, x, b * law.per, f);
-        if (law.per >= 2) f = q_step_one(law, codes, &h, p, s, 1, x, b * law.per + 1, f);
-        if (law.per >= 4) f = q_step_one(law, codes, &h, p, s, 2, x, b * law.per + 2, f);
-        if (law.per >= 4) f = q_step_one(law, codes, &h, p, s, 3, x, b * law.per + 3, f);
+            rows16_prefetch(g, b, law.bytes);
+        head(&h, p, &s);
+        f = q_step_one(law, codes, &h, p, &s, 0, x, b * law.per, f);
+        if (law.per >= 2) f = q_step_one(law, codes, &h, p, &s, 1, x, b * law.per + 1, f);
+        if (law.per >= 4) f = q_step_one(law, codes, &h, p, &s, 2, x, b * law.per + 2, f);
+        if (law.per >= 4) f = q_step_one(law, codes, &h, p, &s, 3, x, b * law.per + 3, f);
     }
     _mm512_mask_storeu_ps(y + g->r0, g->live, f);
 }
 
 /* Tile of the steps of one file block, written at step `at` of the tile. */
 MC_INLINE void q_step_tile(struct q_law law, q_codes_fn codes, const struct q_scales *h, struct tile *t, const uint8_t *p,
-                           size_t s, unsigned i, unsigned at)
+                           const struct strides *s, unsigned i, unsigned at)
 {
     __m512i w[8];
     codes(w, p, s, i);
@@ -105,7 +105,7 @@ MC_INLINE void q_columns(struct q_law law, unsigned n, const struct tile *t, con
     __m512 f[8];
     const int8_t *a[8];
     for (unsigned c = 0; c < n; c++) f[c] = _mm512_loadu_ps(acc[c]), a[c] = x[c].q + 32 * step;
-    for (unsigned i = 0; i < steps; i++) {
+    for (size_t i = 0; i < steps; i++) {
         const __m512 d = _mm512_loadu_ps(t->d[i]);
         __m512i u[8];
         if (law.half) {
@@ -115,7 +115,9 @@ MC_INLINE void q_columns(struct q_law law, unsigned n, const struct tile *t, con
             continue;
         }
         for (unsigned c = 0; c < n; c++) u[c] = q_start(law, x + c, step + i);
-        for (unsigned v = 8 * i; v < 8 * i + 8; v++) {
+        MC_UNROLL for (size_t j = 0; j < 8; j++)
+        {
+            const size_t v = 8 * i + j;
             const __m512i w = bytes64(t->q[v]);
             for (unsigned c = 0; c < n; c++) u[c] = _mm512_dpbusd_epi32(u[c], w, dword_all(a[c] + 4 * v));
         }
@@ -132,20 +134,20 @@ typedef void (*q_columns_fn)(const struct tile *t, const struct kern_q8_0 *x, si
 MC_INLINE unsigned q_fill_tile(struct q_law law, q_head_fn head, q_codes_fn codes, struct tile *t, uint8_t *buf,
                                const struct rows16 *g, size_t b0, size_t blocks)
 {
+    const struct strides s = g->s;
     unsigned steps = 0;
     for (size_t b = b0; b < blocks && steps < 8; b++, steps += law.per) {
         const uint8_t *p = g->p + b * law.bytes;
-        size_t s = g->stride;
         struct q_scales h;
         if (g->copied)
-            p = rows16_copy(buf, g, p, law.bytes), s = ROWS16_BLOCK_MAX;
+            p = rows16_copy(buf, g, p, law.bytes);
         else
-            rows16_prefetch(g, p, law.bytes);
-        head(&h, p, s);
-        q_step_tile(law, codes, &h, t, p, s, 0, steps);
-        if (law.per >= 2) q_step_tile(law, codes, &h, t, p, s, 1, steps);
-        if (law.per >= 4) q_step_tile(law, codes, &h, t, p, s, 2, steps);
-        if (law.per >= 4) q_step_tile(law, codes, &h, t, p, s, 3, steps);
+            rows16_prefetch(g, b, law.bytes);
+        head(&h, p, &s);
+        q_step_tile(law, codes, &h, t, p, &s, 0, steps);
+        if (law.per >= 2) q_step_tile(law, codes, &h, t, p, &s, 1, steps);
+        if (law.per >= 4) q_step_tile(law, codes, &h, t, p, &s, 2, steps);
+        if (law.per >= 4) q_step_tile(law, codes, &h, t, p, &s, 3, steps);
     }
     return steps;
 }
