@@ -89,7 +89,16 @@ static inline void look_up_nibbles(int8_t *q, const uint8_t *qs, unsigned n, con
 /* Two-bit codes of 256 weights: weight 128h + 32k + l is bits 2k of byte 32h + l. */
 static inline void split_pairs(int8_t q[256], const uint8_t qs[64], int bias)
 {
-    for (unsigned i = 0; i < 256; i++) q[i] = (int8_t)((qs[i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3) - bias);
+    for (unsigned h = 0; h < 2; h++)
+        for (unsigned k = 0; k < 4; k++)
+            for (unsigned l = 0; l < 32; l++) q[128 * h + 32 * k + l] = (int8_t)((qs[32 * h + l] >> (2 * k) & 3) - bias);
+}
+
+/* Weight 32j + l gets bit j of byte l, times `worth`. */
+static inline void add_bit_plane(int8_t q[256], const uint8_t bits[32], int worth)
+{
+    for (unsigned j = 0; j < 8; j++)
+        for (unsigned l = 0; l < 32; l++) q[32 * j + l] = (int8_t)(q[32 * j + l] + (bits[l] >> j & 1) * worth);
 }
 
 static inline void with_signs(int8_t *q, const uint8_t *mag, unsigned n, unsigned signs)
@@ -206,7 +215,7 @@ static inline void unpack_q3_K(struct ref_block *b, const struct block_q3_K *p)
 {
     b->d[0] = load_f16(p->d);
     split_pairs(b->q, p->qs, 4);
-    for (unsigned i = 0; i < 256; i++) b->q[i] = (int8_t)(b->q[i] + (p->hm[i % 32] >> (i / 32) & 1) * 4);
+    add_bit_plane(b->q, p->hm, 4);
     for (unsigned j = 0; j < 16; j++) {
         const int low = p->s[j % 8] >> (4 * (j / 8)) & 15, high = p->s[8 + j % 4] >> (2 * (j / 4)) & 3;
         b->scale[j] = (int16_t)((low | high << 4) - 32);
@@ -227,16 +236,17 @@ static inline void unpack_q5_K(struct ref_block *b, const struct block_q5_K *p)
     b->m = load_f16(p->dmin);
     packed_scales(b->scale, b->min, p->s);
     for (unsigned i = 0; i < 4; i++) split_nibbles(b->q + 64 * i, p->qs + 32 * i, 32, 0);
-    for (unsigned i = 0; i < 256; i++) b->q[i] = (int8_t)(b->q[i] + (p->qh[i % 32] >> (i / 32) & 1) * 16);
+    add_bit_plane(b->q, p->qh, 16);
 }
 
 static inline void unpack_q6_K(struct ref_block *b, const struct block_q6_K *p)
 {
     b->d[0] = load_f16(p->d);
-    for (unsigned i = 0; i < 256; i++) {
-        const unsigned h = i / 128, k = i / 32 % 4, l = i % 32;
-        const int low = p->ql[64 * h + 32 * (k % 2) + l] >> (4 * (k / 2)) & 15, high = p->qh[32 * h + l] >> (2 * k) & 3;
-        b->q[i] = (int8_t)((low | high << 4) - 32);
+    for (unsigned i = 0; i < 8; i++) { /* 32 weights: half h, part k */
+        const unsigned h = i / 4, k = i % 4;
+        const uint8_t *low = p->ql + 64 * h + 32 * (k % 2), *high = p->qh + 32 * h;
+        for (unsigned l = 0; l < 32; l++)
+            b->q[32 * i + l] = (int8_t)(((low[l] >> (4 * (k / 2)) & 15) | (high[l] >> (2 * k) & 3) << 4) - 32);
     }
     for (unsigned j = 0; j < 16; j++) b->scale[j] = p->sc[j];
 }
