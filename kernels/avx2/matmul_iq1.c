@@ -10,16 +10,15 @@
 
 #define AT(type, field) offsetof(struct block_##type, field)
 
-/* Octets g, g+1 of all rows, as value + 1. */
-MC_INLINE struct tile_16 octets(const uint16_t (*idx)[32], int g)
+MC_INLINE const void *entry_iq1(const void *idx, int row, int g)
 {
-    struct tile_16 w;
-    for (int i = 0; i < 2; i++) {
-        w.v[2 * i] = tile_entries(quant_iq1_s_grid[idx[A0][g + i]], quant_iq1_s_grid[idx[A1][g + i]],
-                                  quant_iq1_s_grid[idx[A2][g + i]], quant_iq1_s_grid[idx[A3][g + i]]);
-        w.v[2 * i + 1] = tile_entries(quant_iq1_s_grid[idx[B0][g + i]], quant_iq1_s_grid[idx[B1][g + i]],
-                                      quant_iq1_s_grid[idx[B2][g + i]], quant_iq1_s_grid[idx[B3][g + i]]);
-    }
+    return quant_iq1_s_grid[codebook_index(idx, 32 * row + g)];
+}
+
+/* Octets g, g+1 of all rows, as value + 1. */
+MC_INLINE struct tile_16 octets(const void *idx, int g)
+{
+    struct tile_16 w = codebook_octets(entry_iq1, idx, g);
     for (int i = 0; i < 4; i++) w.v[i] = _mm256_add_epi8(w.v[i], _mm256_set1_epi8(1));
     return w;
 }
@@ -39,10 +38,17 @@ MC_INLINE void indices_iq1_s(uint16_t idx[32], const uint8_t *p)
     }
 }
 
+MC_INLINE void piece_iq1_s(struct tile_k *t, struct tile_k_sink *k, const void *idx, int j)
+{
+    tile_k_put(t, k, 4 * j, octets(idx, 4 * j));
+    tile_k_put(t, k, 4 * j + 2, octets(idx, 4 * j + 2));
+}
+
 MC_INLINE void unpack_iq1_s(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
     for (int i = 0; i < TILE_ROWS; i++) indices_iq1_s(idx[i], r->p[i]);
+    const void *scratch = codebook_scratch(idx);
     const struct tile_16 qh = tile_load_16(r, AT(iq1_s, qh));
     for (int q = 0; q < 2; q++)
         for (int i = 0; i < 2; i++) {
@@ -53,7 +59,7 @@ MC_INLINE void unpack_iq1_s(struct tile_k *t, struct tile_k_sink *k, const struc
             for (int j = 0; j < 4; j++) t->scale[8 * q + 2 * j + i] = tile_spread_16(ls8, j);
         }
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq1_s, d)), _mm256_set1_ps(0.125f));
-    for (int g = 0; g < TILE_OCTETS; g += 2) tile_k_put(t, k, g, octets(idx, g));
+    TILE_FOR_8(piece_iq1_s, t, k, scratch);
 }
 TILE_K_MATMUL(iq1_s, .sub = 4, .group = 4, .fix = true)
 
@@ -82,10 +88,19 @@ MC_INLINE __m256 scale_iq1_m(const __m256i sc[2])
     return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
 }
 
+/* Sub-block n of half e. */
+MC_INLINE void piece_iq1_m(struct tile_k *t, struct tile_k_sink *k, const void *idx, __m256i (*plus)[2], int e, int n)
+{
+    struct tile_16 w = octets(idx, 16 * e + 2 * n);
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_or_si256(_mm256_slli_epi16(w.v[i], 3), tile_spread_byte(plus[i % 2][i / 2], n));
+    tile_k_put(t, k, 16 * e + 2 * n, w);
+}
+
 MC_INLINE void unpack_iq1_m(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
     for (int i = 0; i < TILE_ROWS; i++) indices_iq1_m(idx[i], r->p[i]);
+    const void *scratch = codebook_scratch(idx);
     __m256i sc[2];
     tile_load_8(sc, r, AT(iq1_m, sc));
     t->d = _mm256_mul_ps(scale_iq1_m(sc), _mm256_set1_ps(0.125f));
@@ -106,12 +121,7 @@ MC_INLINE void unpack_iq1_m(struct tile_k *t, struct tile_k_sink *k, const struc
             plus[i][0] = tile_shr(clear, 2, 2);
             plus[i][1] = tile_shr(clear, 6, 2);
         }
-        for (int o = 0; o < 16; o += 2) {
-            struct tile_16 w = octets(idx, 16 * e + o);
-            for (int i = 0; i < 4; i++)
-                w.v[i] = _mm256_or_si256(_mm256_slli_epi16(w.v[i], 3), tile_spread_byte(plus[i % 2][i / 2], o / 2));
-            tile_k_put(t, k, 16 * e + o, w);
-        }
+        TILE_FOR_8(piece_iq1_m, t, k, scratch, plus, e);
     }
 }
 TILE_K_MATMUL(iq1_m, .sub = 2, .group = 2, .fix = true)

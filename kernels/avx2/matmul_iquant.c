@@ -47,23 +47,27 @@ MC_INLINE void scratch_scales(struct tile_k *t, int16_t (*scale)[8], int bias)
 
 /* ---- entries of eight magnitudes ---- */
 
-/* Octet g of A and B to v[0], v[1]; INDEX(row, g): the index of a row; signs: 8 sign bytes a lane, this octet's the j-th. */
-#define OCTET(v, grid, g, signs, j)                                                                                            \
-    do {                                                                                                                       \
-        (v)[0] = tile_entries(grid[INDEX(A0, g)], grid[INDEX(A1, g)], grid[INDEX(A2, g)], grid[INDEX(A3, g)]);                 \
-        (v)[1] = tile_entries(grid[INDEX(B0, g)], grid[INDEX(B1, g)], grid[INDEX(B2, g)], grid[INDEX(B3, g)]);                 \
-        (v)[0] = codebook_signed((v)[0], (signs)[0], j, BIAS_IQ2);                                                             \
-        (v)[1] = codebook_signed((v)[1], (signs)[1], j, BIAS_IQ2);                                                             \
-    } while (0)
+/* Octets 8e+2n, 8e+2n+1. */
+MC_INLINE void two_octets(struct tile_k *t, struct tile_k_sink *k, codebook_entry_fn entry, const void *ctx,
+                          const __m256i signs[2], int e, int n)
+{
+    codebook_put(t, k, 8 * e + 2 * n, codebook_octets(entry, ctx, 8 * e + 2 * n), signs, 2 * n, BIAS_IQ2);
+}
 
-/* Octets 8e .. 8e+7. */
-#define EIGHT_OCTETS(t, k, grid, e, signs)                                                                                     \
-    for (int o = 0; o < 8; o += 2) {                                                                                           \
-        struct tile_16 w;                                                                                                      \
-        OCTET(w.v, grid, 8 * (e) + o, signs, o);                                                                               \
-        OCTET(w.v + 2, grid, 8 * (e) + o + 1, signs, o + 1);                                                                   \
-        tile_k_put(t, k, 8 * (e) + o, w);                                                                                      \
-    }
+/* Octets 8e .. 8e+7; sign bytes at `off` of the rows `signs`. */
+MC_INLINE void eight_octets(struct tile_k *t, struct tile_k_sink *k, codebook_entry_fn entry, const void *ctx,
+                            const struct tile_rows *signs, size_t off, int e)
+{
+    __m256i s[2];
+    tile_load_8(s, signs, off + (size_t)(8 * e));
+    TILE_FOR_4(two_octets, t, k, entry, ctx, s, e);
+}
+
+MC_INLINE const void *entry_iq2_xxs(const void *rows, int row, int g)
+{
+    const struct tile_rows *r = rows;
+    return quant_iq2_xxs_grid[r->p[row][(int)AT(iq2_xxs, sub) + g / 4 * 8 + g % 4]];
+}
 
 MC_INLINE void unpack_iq2_xxs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
@@ -78,17 +82,14 @@ MC_INLINE void unpack_iq2_xxs(struct tile_k *t, struct tile_k_sink *k, const str
     scratch_scales(t, scale, BIAS_IQ2);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq2_xxs, d)), _mm256_set1_ps(0.125f));
     const struct tile_rows rows = CODEBOOK_ROWS(signs);
-    for (int e = 0; e < 4; e++) {
-        __m256i s[2];
-        tile_load_8(s, &rows, (size_t)(8 * e));
-#define INDEX(row, g) r->p[row][(int)AT(iq2_xxs, sub) + (g) / 4 * 8 + (g) % 4]
-        EIGHT_OCTETS(t, k, quant_iq2_xxs_grid, e, s)
-#undef INDEX
-    }
+    TILE_FOR_4(eight_octets, t, k, entry_iq2_xxs, r, &rows, 0);
 }
-TILE_K_MATMUL(iq2_xxs, .sub = 4, .group = 1, .fix = true)
+TILE_K_MATMUL(iq2_xxs, .sub = 4, .group = 1, .fix = true, .split = true)
 
-#define INDEX(row, g) idx[row][g]
+MC_INLINE const void *entry_iq2_xs(const void *idx, int row, int g)
+{
+    return quant_iq2_xs_grid[codebook_index(idx, 32 * row + g)];
+}
 
 MC_INLINE void unpack_iq2_xs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
@@ -106,65 +107,59 @@ MC_INLINE void unpack_iq2_xs(struct tile_k *t, struct tile_k_sink *k, const stru
     nibble_scales(t, r, AT(iq2_xs, s), 16, BIAS_IQ2);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq2_xs, d)), _mm256_set1_ps(0.125f));
     const struct tile_rows rows = CODEBOOK_ROWS(signs);
-    for (int e = 0; e < 4; e++) {
-        __m256i s[2];
-        tile_load_8(s, &rows, (size_t)(8 * e));
-        EIGHT_OCTETS(t, k, quant_iq2_xs_grid, e, s)
+    TILE_FOR_4(eight_octets, t, k, entry_iq2_xs, codebook_scratch(idx), &rows, 0);
+}
+TILE_K_MATMUL(iq2_xs, .sub = 2, .group = 1, .fix = true, .split = true)
+
+MC_INLINE const void *entry_iq2_s(const void *idx, int row, int g)
+{
+    return quant_iq2_s_grid[codebook_index(idx, 32 * row + g)];
+}
+
+/* 32 indices of a row: bits 2(g mod 4) of qh[g/4] above byte g of lo. */
+MC_INLINE void indices_iq2_s(uint16_t idx[32], const uint8_t *p)
+{
+    const __m256i qh = tile_broadcast_8(p + AT(iq2_s, qh));
+    for (int e = 0; e < 2; e++) {
+        const long long j0 = (long long)0xFF00FF00FF00FF00 + 0x0004000400040004 * e, step = 0x0001000100010001;
+        const __m256i byte = _mm256_shuffle_epi8(qh, _mm256_setr_epi64x(j0, j0 + step, j0 + 2 * step, j0 + 3 * step));
+        const __m256i high = _mm256_mullo_epi16(byte, _mm256_set1_epi64x(0x0004001000400100)); /* << 8, 6, 4, 2 */
+        codebook_indices_16(idx + 16 * e, p + AT(iq2_s, lo) + 16 * e, _mm256_and_si256(high, _mm256_set1_epi16(0x0300)));
     }
 }
-TILE_K_MATMUL(iq2_xs, .sub = 2, .group = 1, .fix = true)
 
 MC_INLINE void unpack_iq2_s(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][32];
-    for (int i = 0; i < TILE_ROWS; i++) {
-        const __m256i qh = tile_broadcast_8(r->p[i] + AT(iq2_s, qh));
-        for (int e = 0; e < 2; e++) {
-            const long long j0 = (long long)0xFF00FF00FF00FF00 + 0x0004000400040004 * e, step = 0x0001000100010001;
-            const __m256i byte = _mm256_shuffle_epi8(qh, _mm256_setr_epi64x(j0, j0 + step, j0 + 2 * step, j0 + 3 * step));
-            const __m256i high = _mm256_mullo_epi16(byte, _mm256_set1_epi64x(0x0004001000400100)); /* << 8, 6, 4, 2 */
-            codebook_indices_16(idx[i] + 16 * e, r->p[i] + AT(iq2_s, lo) + 16 * e,
-                                _mm256_and_si256(high, _mm256_set1_epi16(0x0300)));
-        }
-    }
+    for (int i = 0; i < TILE_ROWS; i++) indices_iq2_s(idx[i], r->p[i]);
     nibble_scales(t, r, AT(iq2_s, s), 16, BIAS_IQ2);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq2_s, d)), _mm256_set1_ps(0.125f));
-    for (int e = 0; e < 4; e++) {
-        __m256i s[2];
-        tile_load_8(s, r, AT(iq2_s, sg) + (size_t)(8 * e));
-        EIGHT_OCTETS(t, k, quant_iq2_s_grid, e, s)
-    }
+    TILE_FOR_4(eight_octets, t, k, entry_iq2_s, codebook_scratch(idx), r, AT(iq2_s, sg));
 }
-TILE_K_MATMUL(iq2_s, .sub = 2, .group = 1, .fix = true)
-#undef INDEX
+TILE_K_MATMUL(iq2_s, .sub = 2, .group = 1, .fix = true, .split = true)
 
 /* ---- entries of four magnitudes ---- */
 
-MC_INLINE __m128i four_entries(const uint8_t *e0, const uint8_t *e1, const uint8_t *e2, const uint8_t *e3)
+MC_INLINE void four_quads(struct tile_k *t, struct tile_k_sink *k, codebook_entry_fn entry, const void *ctx,
+                          const __m256i signs[2], int bias, int e, int n)
 {
-    const __m128i v0 = _mm_loadu_si32(e0), v1 = _mm_loadu_si32(e1), v2 = _mm_loadu_si32(e2), v3 = _mm_loadu_si32(e3);
-    return _mm_unpacklo_epi64(_mm_unpacklo_epi32(v0, v1), _mm_unpacklo_epi32(v2, v3));
+    codebook_put(t, k, 8 * e + 2 * n, codebook_quads(entry, ctx, 8 * e + 2 * n), signs, 2 * n, bias);
 }
 
-/* Octet g (entries 2g and 2g+1) of four rows. */
-#define QUADS(grid, r0, r1, r2, r3, g)                                                                                         \
-    _mm256_inserti128_si256(_mm256_castsi128_si256(four_entries(grid[INDEX(r0, 2 * (g))], grid[INDEX(r0, 2 * (g) + 1)],        \
-                                                                grid[INDEX(r1, 2 * (g))], grid[INDEX(r1, 2 * (g) + 1)])),      \
-                            four_entries(grid[INDEX(r2, 2 * (g))], grid[INDEX(r2, 2 * (g) + 1)], grid[INDEX(r3, 2 * (g))],     \
-                                         grid[INDEX(r3, 2 * (g) + 1)]),                                                        \
-                            1)
+/* Octets 8e .. 8e+7; sign bytes at `off` of the rows `signs`. */
+MC_INLINE void sixteen_quads(struct tile_k *t, struct tile_k_sink *k, codebook_entry_fn entry, const void *ctx,
+                             const struct tile_rows *signs, size_t off, int bias, int e)
+{
+    __m256i s[2];
+    tile_load_8(s, signs, off + (size_t)(8 * e));
+    TILE_FOR_4(four_quads, t, k, entry, ctx, s, bias, e);
+}
 
-/* Octets 8e .. 8e+7. */
-#define EIGHT_QUADS(t, k, grid, e, signs, bias)                                                                                \
-    for (int o = 0; o < 8; o += 2) {                                                                                           \
-        struct tile_16 w;                                                                                                      \
-        for (int i = 0; i < 2; i++) {                                                                                          \
-            const int g = 8 * (e) + o + i;                                                                                     \
-            w.v[2 * i] = codebook_signed(QUADS(grid, A0, A1, A2, A3, g), (signs)[0], o + i, bias);                             \
-            w.v[2 * i + 1] = codebook_signed(QUADS(grid, B0, B1, B2, B3, g), (signs)[1], o + i, bias);                         \
-        }                                                                                                                      \
-        tile_k_put(t, k, 8 * (e) + o, w);                                                                                      \
-    }
+MC_INLINE const void *entry_iq3_xxs(const void *rows, int row, int n)
+{
+    const struct tile_rows *r = rows;
+    return quant_iq3_xxs_grid[r->p[row][(int)AT(iq3_xxs, idx) + n]];
+}
 
 MC_INLINE void unpack_iq3_xxs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
@@ -175,17 +170,11 @@ MC_INLINE void unpack_iq3_xxs(struct tile_k *t, struct tile_k_sink *k, const str
     scratch_scales(t, scale, BIAS_IQ3_XXS);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq3_xxs, d)), _mm256_set1_ps(0.25f));
     const struct tile_rows rows = CODEBOOK_ROWS(signs);
-    for (int e = 0; e < 4; e++) {
-        __m256i s[2];
-        tile_load_8(s, &rows, (size_t)(8 * e));
-#define INDEX(row, entry) r->p[row][AT(iq3_xxs, idx) + (size_t)(entry)]
-        EIGHT_QUADS(t, k, quant_iq3_xxs_grid, e, s, BIAS_IQ3_XXS)
-#undef INDEX
-    }
+    TILE_FOR_4(sixteen_quads, t, k, entry_iq3_xxs, r, &rows, 0, BIAS_IQ3_XXS);
 }
-TILE_K_MATMUL(iq3_xxs, .sub = 4, .group = 1, .fix = true)
+TILE_K_MATMUL(iq3_xxs, .sub = 4, .group = 1, .fix = true, .split = true)
 
-/* 64 indices of a row: bit k mod 8 of qh[k/8] above byte k of lo. */
+/* 64 indices of a row: bit n mod 8 of qh[n/8] above byte n of lo. */
 MC_INLINE void indices_iq3_s(uint16_t idx[64], const uint8_t *p)
 {
     const __m256i qh = tile_broadcast_8(p + AT(iq3_s, qh));
@@ -198,21 +187,20 @@ MC_INLINE void indices_iq3_s(uint16_t idx[64], const uint8_t *p)
     }
 }
 
+MC_INLINE const void *entry_iq3_s(const void *idx, int row, int n)
+{
+    return quant_iq3_s_grid[codebook_index(idx, 64 * row + n)];
+}
+
 MC_INLINE void unpack_iq3_s(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     uint16_t idx[TILE_ROWS][64];
     for (int i = 0; i < TILE_ROWS; i++) indices_iq3_s(idx[i], r->p[i]);
     nibble_scales(t, r, AT(iq3_s, s), 8, BIAS_IQ3_S);
     t->d = tile_f16(r, AT(iq3_s, d));
-    for (int e = 0; e < 4; e++) {
-        __m256i s[2];
-        tile_load_8(s, r, AT(iq3_s, sg) + (size_t)(8 * e));
-#define INDEX(row, entry) idx[row][entry]
-        EIGHT_QUADS(t, k, quant_iq3_s_grid, e, s, BIAS_IQ3_S)
-#undef INDEX
-    }
+    TILE_FOR_4(sixteen_quads, t, k, entry_iq3_s, codebook_scratch(idx), r, AT(iq3_s, sg), BIAS_IQ3_S);
 }
-TILE_K_MATMUL(iq3_s, .sub = 4, .group = 4, .fix = true)
+TILE_K_MATMUL(iq3_s, .sub = 4, .group = 4, .fix = true, .split = true)
 
 /* ---- iq4_xs: nibbles through a table ---- */
 
@@ -229,6 +217,17 @@ MC_INLINE __m256i scales_iq4_xs(__m256i head, int q)
     return _mm256_sub_epi16(field, _mm256_set1_epi16(32));
 }
 
+MC_INLINE void piece_iq4_xs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int j)
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)quant_iq4_values));
+    const struct tile_16 q = tile_load_16(r, AT(iq4_xs, qs) + (size_t)(16 * j));
+    struct tile_16 w;
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_shuffle_epi8(table, tile_and(q.v[i], 15));
+    tile_k_put(t, k, 4 * j, w);
+    for (int i = 0; i < 4; i++) w.v[i] = _mm256_shuffle_epi8(table, tile_shr(q.v[i], 4, 15));
+    tile_k_put(t, k, 4 * j + 2, w);
+}
+
 MC_INLINE void unpack_iq4_xs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     __m256i head[2];
@@ -239,17 +238,7 @@ MC_INLINE void unpack_iq4_xs(struct tile_k *t, struct tile_k_sink *k, const stru
             for (int j = 0; j < 4; j++) t->scale[8 * q + 2 * j + i] = tile_spread_16(ls, j);
         }
     t->d = tile_f16(r, AT(iq4_xs, d));
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)quant_iq4_values));
-    for (int j = 0; j < 8; j++) {
-        const struct tile_16 q = tile_load_16(r, AT(iq4_xs, qs) + (size_t)(16 * j));
-        struct tile_16 low, high;
-        for (int i = 0; i < 4; i++) {
-            low.v[i] = _mm256_shuffle_epi8(table, tile_and(q.v[i], 15));
-            high.v[i] = _mm256_shuffle_epi8(table, tile_shr(q.v[i], 4, 15));
-        }
-        tile_k_put(t, k, 4 * j, low);
-        tile_k_put(t, k, 4 * j + 2, high);
-    }
+    TILE_FOR_8(piece_iq4_xs, t, k, r);
 }
 TILE_K_MATMUL(iq4_xs, .sub = 4, .group = 1, .is_signed = true)
 

@@ -117,28 +117,38 @@ TILE_K_MATMUL(q6_K, .sub = 2, .group = 2, .fix = true)
 
 /* ---- q2_K, q3_K ---- */
 
-/* Two-bit codes: weight 128h + 32k + l is bits 2k of byte 32h + l (k: j below); the high bits of q3_K (bit 4h+k of byte l) come
- * in at bit 2.
+/* Two-bit codes: weight 128h + 32j + l is bits 2j of byte 32h + l; the high bits of q3_K (bit 4h+j of byte l) come in at bit 2.
  */
-MC_INLINE void unpack_pairs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, size_t qs, bool three,
-                            size_t hm)
+MC_INLINE struct tile_16 pairs(struct tile_16 q, const struct tile_16 *high, int h, int j)
 {
-    for (int c = 0; c < 2; c++) {
-        const struct tile_16 m = three ? tile_load_16(r, hm + (size_t)(16 * c)) : (struct tile_16){0};
-        for (int h = 0; h < 2; h++) {
-            const struct tile_16 q = tile_load_16(r, qs + (size_t)(32 * h + 16 * c));
-            for (int j = 0; j < 4; j++) {
-                const int bit = 4 * h + j;
-                struct tile_16 w;
-                for (int i = 0; i < 4; i++) {
-                    w.v[i] = j ? tile_shr(q.v[i], 2 * j, 3) : tile_and(q.v[i], 3);
-                    if (three)
-                        w.v[i] = _mm256_or_si256(w.v[i], bit < 2 ? tile_shl(m.v[i], 2 - bit, 4) : tile_shr(m.v[i], bit - 2, 4));
-                }
-                tile_k_put(t, k, 16 * h + 4 * j + 2 * c, w);
-            }
-        }
+    const int bit = 4 * h + j;
+    for (int i = 0; i < 4; i++) {
+        q.v[i] = j ? tile_shr(q.v[i], 2 * j, 3) : tile_and(q.v[i], 3);
+        if (high)
+            q.v[i] = _mm256_or_si256(q.v[i], bit < 2 ? tile_shl(high->v[i], 2 - bit, 4) : tile_shr(high->v[i], bit - 2, 4));
     }
+    return q;
+}
+
+MC_INLINE void piece_pairs(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, size_t qs,
+                           const struct tile_16 *high, int c, int h)
+{
+    const struct tile_16 q = tile_load_16(r, qs + (size_t)(32 * h + 16 * c));
+    tile_k_put(t, k, 16 * h + 2 * c, pairs(q, high, h, 0));
+    tile_k_put(t, k, 16 * h + 2 * c + 4, pairs(q, high, h, 1));
+    tile_k_put(t, k, 16 * h + 2 * c + 8, pairs(q, high, h, 2));
+    tile_k_put(t, k, 16 * h + 2 * c + 12, pairs(q, high, h, 3));
+}
+
+MC_INLINE void half_q2_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int c)
+{
+    TILE_FOR_2(piece_pairs, t, k, r, AT(q2_K, qs), NULL, c);
+}
+
+MC_INLINE void half_q3_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int c)
+{
+    const struct tile_16 high = tile_load_16(r, AT(q3_K, hm) + (size_t)(16 * c));
+    TILE_FOR_2(piece_pairs, t, k, r, AT(q3_K, qs), &high, c);
 }
 
 MC_INLINE void unpack_q2_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
@@ -152,7 +162,7 @@ MC_INLINE void unpack_q2_K(struct tile_k *t, struct tile_k_sink *k, const struct
         }
     t->d = tile_f16(r, AT(q2_K, d));
     t->dmin = tile_f16(r, AT(q2_K, dmin));
-    unpack_pairs(t, k, r, AT(q2_K, qs), false, 0);
+    TILE_FOR_2(half_q2_K, t, k, r);
 }
 TILE_K_MATMUL(q2_K, .sub = 2, .group = 2, .min = true)
 
@@ -170,7 +180,7 @@ MC_INLINE void unpack_q3_K(struct tile_k *t, struct tile_k_sink *k, const struct
             for (int q = 0; q < 2; q++) t->fix[4 * e + 2 * q + i] = _mm256_slli_epi16(tile_widen_s8(scale, q), 2);
         }
     t->d = tile_f16(r, AT(q3_K, d));
-    unpack_pairs(t, k, r, AT(q3_K, qs), true, AT(q3_K, hm));
+    TILE_FOR_2(half_q3_K, t, k, r);
 }
 TILE_K_MATMUL(q3_K, .sub = 2, .group = 2, .fix = true)
 

@@ -11,18 +11,27 @@ MC_INLINE void set_head(struct tile_k *t, const struct tile_rows *r, size_t d)
     t->d = tile_f16(r, d);
 }
 
+MC_INLINE struct tile_16 codes_tq2_0(struct tile_16 q, int j)
+{
+    for (int i = 0; i < 4; i++) q.v[i] = j ? tile_shr(q.v[i], 2 * j, 3) : tile_and(q.v[i], 3);
+    return q;
+}
+
+/* Piece n: 16 bytes c = n % 2 of half h = n / 2; bits 2j of byte l are weight 128h + 32j + l. */
+MC_INLINE void piece_tq2_0(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r, int n)
+{
+    const int g = n / 2 * 16 + n % 2 * 2;
+    const struct tile_16 q = tile_load_16(r, (size_t)(16 * n));
+    tile_k_put(t, k, g, codes_tq2_0(q, 0));
+    tile_k_put(t, k, g + 4, codes_tq2_0(q, 1));
+    tile_k_put(t, k, g + 8, codes_tq2_0(q, 2));
+    tile_k_put(t, k, g + 12, codes_tq2_0(q, 3));
+}
+
 MC_INLINE void unpack_tq2_0(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
     set_head(t, r, AT(tq2_0, d));
-    for (int h = 0; h < 2; h++)
-        for (int c = 0; c < 2; c++) {
-            const struct tile_16 q = tile_load_16(r, AT(tq2_0, qs) + (size_t)(32 * h + 16 * c));
-            for (int j = 0; j < 4; j++) {
-                struct tile_16 w;
-                for (int i = 0; i < 4; i++) w.v[i] = j ? tile_shr(q.v[i], 2 * j, 3) : tile_and(q.v[i], 3);
-                tile_k_put(t, k, 16 * h + 4 * j + 2 * c, w);
-            }
-        }
+    TILE_FOR_4(piece_tq2_0, t, k, r);
 }
 TILE_K_MATMUL(tq2_0, .sub = 32, .group = 32, .fix = true)
 

@@ -24,6 +24,7 @@ struct tile_k_shape {
     bool is_signed; /* codes signed, no fix */
     bool fix;
     bool min;
+    bool split; /* magnitudes and signs come apart (codebook.h): fix only in the tile */
 };
 
 /* Where unpacked codes go. n == 0: into the tile; otherwise they meet block q[c] of n columns. */
@@ -75,6 +76,24 @@ MC_INLINE void tile_k_put(struct tile_k *t, struct tile_k_sink *k, int g, const 
     }
 }
 
+/* The same for magnitudes whose signs are apart: -1 where the weight is negative. The sign goes to the activation. */
+MC_INLINE void tile_k_put_split(const struct tile_k *t, struct tile_k_sink *k, int g, const struct tile_16 w,
+                                const struct tile_16 minus)
+{
+    const __m256i sa = tile_k_scale(t, k->s, g, 0), sb = tile_k_scale(t, k->s, g, 1);
+    struct tile_16 sign;
+    for (int i = 0; i < 4; i++) sign.v[i] = _mm256_or_si256(minus.v[i], _mm256_set1_epi8(1));
+    for (int c = 0; c < k->n; c++) {
+        const __m256i x0 = tile_broadcast_8(k->q[c] + 8 * g), x1 = tile_broadcast_8(k->q[c] + 8 * g + 8);
+        const __m256i a0 = _mm256_maddubs_epi16(w.v[0], _mm256_sign_epi8(x0, sign.v[0]));
+        const __m256i b0 = _mm256_maddubs_epi16(w.v[1], _mm256_sign_epi8(x0, sign.v[1]));
+        const __m256i a1 = _mm256_maddubs_epi16(w.v[2], _mm256_sign_epi8(x1, sign.v[2]));
+        const __m256i b1 = _mm256_maddubs_epi16(w.v[3], _mm256_sign_epi8(x1, sign.v[3]));
+        k->a[c] = tile_add_32(k->a[c], _mm256_madd_epi16(_mm256_add_epi16(a0, a1), sa));
+        k->b[c] = tile_add_32(k->b[c], _mm256_madd_epi16(_mm256_add_epi16(b0, b1), sb));
+    }
+}
+
 /* The float chain of one column: adds block b to acc. */
 MC_INLINE void tile_k_finish(const struct tile_k *t, const char *row, struct tile_k_act o, size_t b, __m256i sum_a,
                              __m256i sum_b, float acc[8], const struct tile_k_shape s)
@@ -105,7 +124,9 @@ MC_INLINE void tile_k_direct(struct tile_k *t, const struct tile_rows *r, const 
         k.a[c] = k.b[c] = _mm256_setzero_si256();
     }
     unpack(t, &k, r);
-    for (int c = 0; c < n; c++) tile_k_finish(t, x[c], o, b, k.a[c], k.b[c], acc[c], s);
+    struct tile_k_shape f = s;
+    f.fix = s.fix && !s.split;
+    for (int c = 0; c < n; c++) tile_k_finish(t, x[c], o, b, k.a[c], k.b[c], acc[c], f);
 }
 
 /* Block b of the tile, n columns (a constant, at most 4). */
