@@ -98,6 +98,10 @@ typedef void (*kern_dequantize_fn)(float *dst, const void *src, size_t k);
 typedef void (*kern_matmul_fn)(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,
                                size_t cols);
 
+/* The same product with the packed form of W (kernels/pack.h): w points to the first of rows / 16 groups, rows is a multiple of 16; no
+ * over-read. Same bits as kern_matmul_fn. */
+typedef void (*kern_packed_fn)(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols);
+
 /* ---- rows of the KV cache --------------------------------------------------------------------------------------- */
 enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8 /* blocks as q8_0 weights, n a multiple of 32 */ };
 
@@ -114,6 +118,8 @@ struct kern_table {
     /* Indexed by enum quant_type; filled for every type quant_info knows, except i32. */
     kern_dequantize_fn dequantize[QUANT_TYPE_COUNT];
     kern_matmul_fn matmul[QUANT_TYPE_COUNT];
+    /* NULL: this rung has no kernel for the packed form of that type. */
+    kern_packed_fn packed[QUANT_TYPE_COUNT];
 
     /* y[i] = x[i] * r * w[i], r = 1 / sqrt(mean(x^2) + eps) computed once: sum by R3, mean = sum / n, sqrt and division correctly
      * rounded; (x[i] * r) first, then * w[i]; w == NULL: no second product. y may be x.          architecture.md 0 */

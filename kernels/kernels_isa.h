@@ -15,5 +15,7 @@ void kern_init_avx2_float(struct kern_table *t);
 void kern_init_avx2_matmul(struct kern_table *t, uint32_t cpu_flags);
 void kern_init_avx512_float(struct kern_table *t);
 void kern_init_avx512_matmul(struct kern_table *t);
+void kern_init_avx2_packed(struct kern_table *t, uint32_t cpu_flags);
+void kern_init_avx512_packed(struct kern_table *t);
 
 #endif
