@@ -122,6 +122,24 @@ MC_INLINE __m512i lanes_u32(const uint8_t *p, const struct strides *s)
     return _mm512_or_si512(_mm512_or_si512(z[0], z[1]), _mm512_or_si512(z[2], z[3]));
 }
 
+/* 8 bytes at p of 16 rows: two dwords. */
+MC_INLINE void lanes_u64(__m512i q[2], const uint8_t *p, const struct strides *s)
+{
+    __m512i z[4]; /* rows 0..3, 4..7 merged into z[0]; two chains a half */
+    MC_UNROLL for (unsigned j = 0; j < 4; j++)
+    {
+        const unsigned r = 4 * j, lane = r % 8;
+        z[j] = _mm512_maskz_broadcastq_epi64((__mmask8)(1u << lane), _mm_loadl_epi64((const void *)row_at(p, s, r)));
+        z[j] = _mm512_mask_broadcastq_epi64(z[j], (__mmask8)(2u << lane), _mm_loadl_epi64((const void *)row_at(p, s, r + 1)));
+        z[j] = _mm512_mask_broadcastq_epi64(z[j], (__mmask8)(4u << lane), _mm_loadl_epi64((const void *)row_at(p, s, r + 2)));
+        z[j] = _mm512_mask_broadcastq_epi64(z[j], (__mmask8)(8u << lane), _mm_loadl_epi64((const void *)row_at(p, s, r + 3)));
+    }
+    const __m512i a = _mm512_or_si512(z[0], z[1]), b = _mm512_or_si512(z[2], z[3]);
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    q[0] = _mm512_permutex2var_epi32(a, even, b);
+    q[1] = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+}
+
 /* The float16 in the low half of each lane. */
 MC_INLINE __m512 low_f16(__m512i v)
 {
@@ -159,6 +177,15 @@ MC_INLINE __m512i dword_offsets(unsigned first, unsigned step)
     uint64_t v = 0;
     for (unsigned j = 0; j < 8; j++) v |= (uint64_t)((j / 4 * 32 + first + step * (j % 4)) & 63) << (8 * j);
     return _mm512_set1_epi64((long long)v);
+}
+
+/* Order for vpermi2b: in each lane bytes first .. 3 of the first dword, then bytes 0 .. first - 1 of the second. */
+MC_INLINE __m512i dword_window(unsigned first)
+{
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    uint32_t bytes = 0;
+    for (unsigned j = 0; j < 4; j++) bytes |= (first + j < 4 ? first + j : 64 + first + j - 4) << (8 * j);
+    return _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x04040404)), _mm512_set1_epi32((int)bytes));
 }
 
 /* Tables of bytes in registers: 128 entries at `table`, index in the low seven bits. */
