@@ -142,6 +142,23 @@ static void test_grids_are_the_files_codebooks(void **state)
     QUANT_GRIDS(CHECK_CRC)
 }
 
+static void test_types_by_number_and_name(void **state)
+{
+    (void)state;
+    size_t known = 0;
+    for (uint32_t type = 0; type < 300; type++) {
+        const struct quant_info *info = quant_info(type);
+        known += info != NULL;
+        if (info)
+            assert_int_equal(quant_type_of_name(info->name), type);
+        else
+            assert_true(strlen(quant_refusal(type)) > 5);
+    }
+    assert_int_equal(known, 29);
+    assert_int_equal(quant_type_of_name("q8_1"), QUANT_TYPE_COUNT);
+    assert_int_equal(quant_row_bytes(quant_info(QUANT_IQ1_S), 4096), 800);
+}
+
 static void test_every_type_has_its_slots(void **state)
 {
     (void)state;
@@ -314,6 +331,40 @@ static void test_products(void **state)
     free_acts(&acts);
 }
 
+/* The path of `--arith exact`: decoded weights, float32 activations. */
+static void test_exact_products(void **state)
+{
+    (void)state;
+    size_t n;
+    const struct kern_table *t = tables(&n);
+    struct vec x = vec_load("activations", "x");
+    for (unsigned type = 0; type < QUANT_TYPE_COUNT; type++) {
+        const struct quant_info *info = quant_info(type);
+        if (!info || type == QUANT_I32) continue;
+        struct vec raw = vec_load(info->name, "raw"), want = vec_load(info->name, "dot_exact"),
+                   w = vec_load(info->name, "dequant");
+        const size_t k = w.dim[1], rows = type == QUANT_MXFP4 ? 9 : raw.dim[0];
+        float *first = malloc(4 * rows * ACT_ROWS), *got = malloc(4 * rows * ACT_ROWS), *y[ACT_ROWS];
+        float *scratch = aligned_row(4 * k);
+        const float *cols[ACT_ROWS];
+        for (size_t i = 0; i < n; i++) {
+            for (size_t c = 0; c < ACT_ROWS; c++) y[c] = (i ? got : first) + c * rows, cols[c] = vec_row(&x, c);
+            kern_matmul_exact(&t[i], type, y, raw.data, raw.dim[1], cols, k, rows, ACT_ROWS, scratch);
+            if (i) assert_memory_equal(got, first, 4 * rows * ACT_ROWS);
+        }
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < ACT_ROWS; c++) {
+                const double exact = ((const double *)want.data)[r * ACT_ROWS + c], value = (double)first[c * rows + r];
+                double sum = 0;
+                for (size_t i = 0; i < k; i++) sum += fabs((double)((const float *)vec_row(&w, r))[i] * (double)cols[c][i]);
+                if (!(fabs(value - exact) <= 1e-6 * sum))
+                    fail_msg("%s: row %zu column %zu is %.9g, not %.9g", info->name, r, c, value, exact);
+            }
+        free(first), free(got), free_row(scratch), free(raw.data), free(want.data), free(w.data);
+    }
+    free(x.data);
+}
+
 /* q8_0_simd as stored, with the sums of q8_1 (whose stored codes differ at ties: there s is worked out here). */
 static void *expected_q8_0(const struct acts *a, size_t c, size_t k)
 {
@@ -368,9 +419,14 @@ static void test_quantisers_write_the_stored_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids_are_the_files_codebooks),       cmocka_unit_test(test_every_type_has_its_slots),
-        cmocka_unit_test(test_dequantized_values_match_to_the_bit), cmocka_unit_test(test_special_floats),
-        cmocka_unit_test(test_integers_of_each_block_are_exact),    cmocka_unit_test(test_products),
+        cmocka_unit_test(test_types_by_number_and_name),
+        cmocka_unit_test(test_exact_products),
+        cmocka_unit_test(test_grids_are_the_files_codebooks),
+        cmocka_unit_test(test_every_type_has_its_slots),
+        cmocka_unit_test(test_dequantized_values_match_to_the_bit),
+        cmocka_unit_test(test_special_floats),
+        cmocka_unit_test(test_integers_of_each_block_are_exact),
+        cmocka_unit_test(test_products),
         cmocka_unit_test(test_quantisers_write_the_stored_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
