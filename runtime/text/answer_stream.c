@@ -35,7 +35,7 @@ struct answer_stream {
     size_t scanned;                                              /* held states: no marker begins before it, counted from pos */
     enum answer_state state;
     bool at_start, has_content, is_done, has_tools;
-    size_t n_calls;
+    size_t n_begun, n_complete; /* calls */
     struct call_parser calls;
 };
 
@@ -82,20 +82,21 @@ static void on_call_begin(void *user, struct mc_span name)
     struct answer_stream *const a = user;
     stop_match_flush(a->stops, &a->shown); /* a stop string does not reach over a call */
     send_shown(a);
-    if (a->events.call_begin) a->events.call_begin(a->events.user, a->n_calls, name);
+    if (a->events.call_begin) a->events.call_begin(a->events.user, a->n_begun, name);
 }
 
 static void on_call_arguments(void *user, struct mc_span piece)
 {
     struct answer_stream *const a = user;
-    if (a->events.call_arguments) a->events.call_arguments(a->events.user, a->n_calls, piece);
+    if (a->events.call_arguments) a->events.call_arguments(a->events.user, a->n_begun, piece);
 }
 
 static void on_call_end(void *user, bool complete)
 {
     struct answer_stream *const a = user;
-    if (a->events.call_end) a->events.call_end(a->events.user, a->n_calls, complete);
-    if (complete) a->n_calls++;
+    if (a->events.call_end) a->events.call_end(a->events.user, a->n_begun, complete);
+    a->n_begun++;
+    if (complete) a->n_complete++;
 }
 
 /* ---- calls that are looked at before they are believed ---- */
@@ -265,7 +266,7 @@ static bool in_calls(struct answer_stream *a, bool is_end, bool was_stopped)
     size_t used;
     enum call_status status = call_parser_step(&a->calls, s, &used);
     if (call_parser_check(&a->calls, NULL)) a->pending.failed = true;
-    if (a->n_calls == 0) text_buf_add(&a->raw, s.data, used);
+    if (a->n_complete == 0) text_buf_add(&a->raw, s.data, used);
     a->pos += used;
     if (status == CALLS_MORE && is_end) {
         const struct mc_span rest = rest_of(a);
@@ -439,6 +440,6 @@ enum mc_code answer_stream_finish(struct answer_stream *a, enum answer_finish wh
     }
     stop_match_flush(a->stops, &a->shown);
     send_shown(a);
-    *out = !was_stopped ? ANSWER_LENGTH : a->n_calls > 0 ? ANSWER_TOOL_CALLS : ANSWER_STOP;
+    *out = !was_stopped ? ANSWER_LENGTH : a->n_complete > 0 ? ANSWER_TOOL_CALLS : ANSWER_STOP;
     return text_buf_check(&a->shown, err);
 }

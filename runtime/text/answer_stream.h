@@ -16,9 +16,9 @@ struct tokenizer;
 struct tool_set;
 
 /* Every function may be NULL. Spans are whole code points of valid UTF-8 and live only during the call.
- * call_begin .. call_arguments* .. call_end come in this order for one call after the other, idx counts from 0; the joined
- * arguments of a complete call are a JSON object. A call that ends with complete = false was cut or malformed: it must not be
- * run, and nothing follows it but content. */
+ * call_begin .. call_arguments* .. call_end come in this order for one call after the other; idx counts the calls begun, from
+ * 0. The joined arguments of a complete call are a JSON object. One that ends with complete = false was cut or malformed and
+ * must not be run; its text may follow as content. */
 struct answer_events {
     void *user;
     void (*reasoning)(void *user, struct mc_span text);

@@ -13,12 +13,17 @@
 #define NO_RANK UINT32_MAX
 #define NOWHERE UINT32_MAX
 
-/* A node of the linked list; the pair is that of this symbol and the next. */
+/* Rank and result of a pair of neighbours; NO_RANK if they have no merge. */
+struct bpe_pair {
+    uint32_t rank;
+    int32_t result;
+};
+
+/* A node of the linked list. */
 struct bpe_symbol {
     int32_t id;
-    uint32_t prev, next; /* NOWHERE at the ends */
-    uint32_t rank;       /* NO_RANK: no pair, or the pair has no merge */
-    int32_t result;
+    uint32_t prev, next;  /* NOWHERE at the ends */
+    struct bpe_pair pair; /* this symbol and the next */
 };
 
 static size_t slot_of(const struct bpe *b, int32_t left, int32_t right)
@@ -72,25 +77,27 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
     bpe_scratch_init(s);
 }
 
+static struct bpe_pair pair_of(const struct bpe *b, int32_t left, int32_t right)
+{
+    const struct bpe_merge *const m = bpe_find(b, left, right);
+    return m ? (struct bpe_pair){m->rank, m->result} : (struct bpe_pair){NO_RANK, -1};
+}
+
 static size_t encode_short(const struct bpe *b, int32_t *ids, size_t n)
 {
-    const struct bpe_merge *pair[SHORT]; /* of ids[i], ids[i + 1] */
-    for (size_t i = 0; i + 1 < n; i++) pair[i] = bpe_find(b, ids[i], ids[i + 1]);
+    struct bpe_pair pair[SHORT]; /* of ids[i], ids[i + 1] */
+    for (size_t i = 0; i + 1 < n; i++) pair[i] = pair_of(b, ids[i], ids[i + 1]);
     while (n > 1) {
-        size_t best = n;
-        uint32_t rank = NO_RANK;
-        for (size_t i = 0; i + 1 < n; i++)
-            if (pair[i] && pair[i]->rank < rank) {
-                rank = pair[i]->rank;
-                best = i;
-            }
-        if (best == n) break;
-        ids[best] = pair[best]->result;
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (pair[i].rank < pair[best].rank) best = i;
+        if (pair[best].rank == NO_RANK) break;
+        ids[best] = pair[best].result;
         memmove(ids + best + 1, ids + best + 2, (n - best - 2) * sizeof *ids);
         memmove(pair + best, pair + best + 1, (n - best - 2) * sizeof *pair);
         n--;
-        if (best > 0) pair[best - 1] = bpe_find(b, ids[best - 1], ids[best]);
-        if (best + 1 < n) pair[best] = bpe_find(b, ids[best], ids[best + 1]);
+        if (best > 0) pair[best - 1] = pair_of(b, ids[best - 1], ids[best]);
+        if (best + 1 < n) pair[best] = pair_of(b, ids[best], ids[best + 1]);
     }
     return n;
 }
@@ -129,10 +136,8 @@ static uint64_t heap_pop(struct bpe_scratch *s)
 static bool renew_pair(const struct bpe *b, struct bpe_scratch *s, uint32_t at)
 {
     struct bpe_symbol *const y = &s->symbols[at];
-    const struct bpe_merge *const m = y->next == NOWHERE ? NULL : bpe_find(b, y->id, s->symbols[y->next].id);
-    y->rank = m ? m->rank : NO_RANK;
-    y->result = m ? m->result : -1;
-    return !m || heap_push(s, (uint64_t)m->rank << 32 | at);
+    y->pair = y->next == NOWHERE ? (struct bpe_pair){NO_RANK, -1} : pair_of(b, y->id, s->symbols[y->next].id);
+    return y->pair.rank == NO_RANK || heap_push(s, (uint64_t)y->pair.rank << 32 | at);
 }
 
 static bool encode_long(const struct bpe *b, int32_t *ids, size_t *n, struct bpe_scratch *s)
@@ -146,18 +151,18 @@ static bool encode_long(const struct bpe *b, int32_t *ids, size_t *n, struct bpe
     s->heap_size = 0;
     const uint32_t count = (uint32_t)*n;
     for (uint32_t i = 0; i < count; i++)
-        s->symbols[i] = (struct bpe_symbol){ids[i], i ? i - 1 : NOWHERE, i + 1 < count ? i + 1 : NOWHERE, NO_RANK, -1};
+        s->symbols[i] = (struct bpe_symbol){ids[i], i ? i - 1 : NOWHERE, i + 1 < count ? i + 1 : NOWHERE, {NO_RANK, -1}};
     for (uint32_t i = 0; i < count; i++)
         if (!renew_pair(b, s, i)) return false;
     while (s->heap_size > 0) {
         const uint64_t entry = heap_pop(s);
         const uint32_t at = (uint32_t)entry;
         struct bpe_symbol *const y = &s->symbols[at];
-        if (y->rank == NO_RANK || y->rank != (uint32_t)(entry >> 32)) continue;
+        if (y->pair.rank == NO_RANK || y->pair.rank != (uint32_t)(entry >> 32)) continue;
         struct bpe_symbol *const gone = &s->symbols[y->next];
-        y->id = y->result;
+        y->id = y->pair.result;
         y->next = gone->next;
-        gone->rank = NO_RANK; /* its entries are stale from now on */
+        gone->pair.rank = NO_RANK; /* its entries are stale from now on */
         if (y->next != NOWHERE) s->symbols[y->next].prev = at;
         if (!renew_pair(b, s, at) || (y->prev != NOWHERE && !renew_pair(b, s, y->prev))) return false;
     }

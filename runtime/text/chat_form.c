@@ -191,25 +191,29 @@ static void order_results(struct renderer *r, struct place *results, size_t n)
     free(calls);
 }
 
+static void add_block(struct renderer *r, const struct chat_message *m)
+{
+    if (m->role == CHAT_TOOL) add(r, "<tool_result>");
+    add_foreign(r, m->content);
+    if (m->role == CHAT_TOOL) add(r, "</tool_result>");
+}
+
+/* The messages [from, to), at least one; results in the order of their calls, texts where they stand. */
 static void add_blocks(struct renderer *r, size_t from, size_t to)
 {
-    size_t n = 0;
-    struct place *const results = malloc((to - from) * sizeof *results);
+    const struct chat_message *const m = r->c->messages;
+    size_t n = 0, next = 0;
+    struct place *const results = calloc(to - from, sizeof *results);
     if (!results) {
         r->out->text.failed = true;
         return;
     }
     for (size_t i = from; i < to; i++)
-        if (r->c->messages[i].role == CHAT_TOOL) results[n++] = (struct place){.message = i};
+        if (m[i].role == CHAT_TOOL) results[n++].message = i;
     if (n > 1) order_results(r, results, n);
-    size_t next = 0;
     for (size_t i = from; i < to; i++) {
-        const bool is_result = r->c->messages[i].role == CHAT_TOOL;
-        const struct chat_message *const m = &r->c->messages[is_result ? results[next++].message : i];
         if (i > from) add(r, "\n\n");
-        if (is_result) add(r, "<tool_result>");
-        add_foreign(r, m->content);
-        if (is_result) add(r, "</tool_result>");
+        add_block(r, m[i].role == CHAT_TOOL && next < n ? &m[results[next++].message] : &m[i]);
     }
     free(results);
 }
@@ -225,7 +229,7 @@ static void open_answer(struct renderer *r, bool thinking)
 static size_t add_user_turn(struct renderer *r, size_t from)
 {
     const struct chat_conversation *const c = r->c;
-    size_t to = from;
+    size_t to = from + 1;
     while (to < c->n && in_user_turn(c->messages[to].role)) to++;
     add(r, CHAT_USER_MARK);
     add_blocks(r, from, to);

@@ -43,7 +43,7 @@ static void add_real(struct text_buf *out, double v)
     }
     char *p = e;
     if (*p == '-') text_buf_add_char(out, *p++);
-    char digits[20];
+    char digits[20] = "";
     int n = 0;
     for (; *p && *p != 'e'; p++)
         if (*p != '.') digits[n++] = *p;

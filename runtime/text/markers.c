@@ -78,7 +78,6 @@ static size_t fold(struct mc_span s, struct text_buf *out)
             const bool whole = token_texts[k].text[n] == '\0';
             if (!whole && n < s.size - i) continue;
             if (i > done) text_buf_add(out, s.data + done, i - done);
-            done = i;
             if (!whole) return s.size - i;
             text_buf_add_char(out, token_texts[k].mark);
             done = i + n;

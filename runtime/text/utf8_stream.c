@@ -17,7 +17,6 @@ static size_t emit_whole(const uint8_t *p, size_t n, struct text_buf *out)
         const enum utf8_status status = utf8_read(p + i, n - i, &cp, &size);
         if (status == UTF8_VALID) continue;
         text_buf_add(out, p + done, i - done);
-        done = i;
         if (status == UTF8_CUT) return n - i;
         text_buf_add_str(out, UTF8_REPLACEMENT_BYTES);
         done = i + size;

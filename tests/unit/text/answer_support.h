@@ -12,7 +12,7 @@
 struct answer_log {
     struct text_buf reasoning, content, calls, name, arguments;
     size_t next_idx;
-    bool in_call, had_cut, is_bad; /* is_bad: a promise of answer_stream.h was broken */
+    bool in_call, is_bad; /* is_bad: a promise of answer_stream.h was broken */
     size_t n_events;
 };
 
@@ -52,7 +52,7 @@ static inline void al_content(void *user, struct mc_span text)
 static inline void al_begin(void *user, size_t idx, struct mc_span name)
 {
     struct answer_log *const l = user;
-    if (l->in_call || l->had_cut || idx != l->next_idx || name.size == 0 || !utf8_is_valid(name)) l->is_bad = true;
+    if (l->in_call || idx != l->next_idx || name.size == 0 || !utf8_is_valid(name)) l->is_bad = true;
     l->in_call = true;
     text_buf_clear(&l->name);
     text_buf_clear(&l->arguments);
@@ -71,11 +71,8 @@ static inline void al_end(void *user, size_t idx, bool complete)
     struct answer_log *const l = user;
     if (!l->in_call || idx != l->next_idx) l->is_bad = true;
     l->in_call = false;
-    if (!complete) {
-        l->had_cut = true;
-        return;
-    }
     l->next_idx++;
+    if (!complete) return;
     text_buf_add_str(&l->calls, " N");
     json_text_string(&l->calls, text_buf_span(&l->name));
     text_buf_add_str(&l->calls, " A");

@@ -201,6 +201,10 @@ static const struct rule rules[] = {
      "R\"\" C\"<｜DSML｜tool_calls>\\n<｜DSML｜invoke name=\\\"f\\\">\\njunk\\n</｜DSML｜invoke>\\n</｜DSML｜tool_calls>\" "
      "stop",
      false, ANSWER_STOP},
+    {BLOCK CALL_F "junk" END BLOCK NOW END,
+     "R\"\" C\"<｜DSML｜tool_calls>\\n<｜DSML｜invoke name=\\\"f\\\">\\njunk</｜DSML｜tool_calls>\" N\"now\" A\"{}\" "
+     "tool_calls",
+     false, ANSWER_STOP},
     {BLOCK NOW CALL_F "junk\n" CLOSE_F END, "R\"\" C\"\" N\"now\" A\"{}\" tool_calls", false, ANSWER_STOP},
     {BLOCK "<｜DSML｜invoke>\n", "R\"\" C\"<｜DSML｜tool_calls>\\n<｜DSML｜invoke>\\n\" stop", false, ANSWER_STOP},
     {BLOCK "<｜DSML｜invoke name=\"\">\n", "R\"\" C\"<｜DSML｜tool_calls>\\n<｜DSML｜invoke name=\\\"\\\">\\n\" stop", false,
