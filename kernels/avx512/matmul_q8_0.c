@@ -52,15 +52,21 @@ MC_INLINE void load_18(struct q_run *h, const uint8_t *p, const struct strides *
 
 /* ---- q8_0 ---- */
 
-LAW(law_q8_0, 34, 1, 1, 128, false, false)
+LAW(law_q8_0, 34, 2, 1, 128, false, false)
 Q_COLUMNS(columns_128, law_q8_0)
 
-#define q8_0_load load_f16
+MC_INLINE void q8_0_load(struct q_run *h, const uint8_t *p, const struct strides *s)
+{
+    load_stream(h->raw, p, s, 68);
+    h->d[0] = h->m = low_f16(h->raw[0]);
+    h->d[1] = high_f16(h->raw[8]);
+}
+
 MC_INLINE void q8_0_codes(__m512i x[8], const struct q_run *h, const uint8_t *p, const struct strides *s, unsigned i)
 {
-    (void)h, (void)i;
-    octs16(x, p + 2, s);
-    for (unsigned v = 0; v < 8; v++) x[v] = _mm512_xor_si512(x[v], _mm512_set1_epi8((char)0x80));
+    (void)p, (void)s;
+    for (unsigned v = 0; v < 8; v++)
+        x[v] = _mm512_xor_si512(stream_at(h->raw, 34 * i + 2 + 4 * v), _mm512_set1_epi8((char)0x80));
 }
 Q_MATMUL(q8_0, law_q8_0, columns_128)
 
