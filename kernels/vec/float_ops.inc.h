@@ -1,5 +1,5 @@
-/* float_ops.inc.h - every float kernel, written once over vec_<isa>.h. kernels/<isa>/float_ops.c includes the vector header, then this
- * file, and names the one function that leaves it: FLOAT_OPS_INIT. Everything else is static. */
+/* float_ops.inc.h - every float kernel, written once over vec_<isa>.h. kernels/<isa>/float_ops.c includes the vector header,
+ * then this file, and names the one function that leaves it: FLOAT_OPS_INIT. Everything else is static. */
 #ifndef KERNELS_VEC_FLOAT_OPS_INC_H
 #define KERNELS_VEC_FLOAT_OPS_INC_H
 

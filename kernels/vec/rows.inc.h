@@ -61,21 +61,29 @@ static void kv_store(void *row, const float *x, size_t n, enum kern_kv kv)
 {
     size_t i = 0;
     switch (kv) {
-    case KERN_KV_Q8: kv_store_q8(row, x, n); break;
+    case KERN_KV_Q8:
+        kv_store_q8(row, x, n);
+        break;
     case KERN_KV_F16:
         for (; i + VL <= n; i += VL) v_store_f16((char *)row + 2 * i, v_load(x + i));
         if (i < n) v_store_f16_part((char *)row + 2 * i, v_load_part(x + i, n - i), n - i);
         break;
-    default: memcpy(row, x, n * sizeof(float));
+    default:
+        memcpy(row, x, n * sizeof(float));
     }
 }
 
 static void kv_load(float *x, const void *row, size_t n, enum kern_kv kv)
 {
     switch (kv) {
-    case KERN_KV_Q8: kv_load_q8(x, row, n); break;
-    case KERN_KV_F16: rows_load(VEC_F16, x, row, n); break;
-    default: memcpy(x, row, n * sizeof(float));
+    case KERN_KV_Q8:
+        kv_load_q8(x, row, n);
+        break;
+    case KERN_KV_F16:
+        rows_load(VEC_F16, x, row, n);
+        break;
+    default:
+        memcpy(x, row, n * sizeof(float));
     }
 }
 

@@ -5,7 +5,8 @@
 
 enum { SUM_CHUNK = 1024, HYPER_MAX = 8 };
 
-/* `chunks` (a constant) whole chunks side by side, so that their chains hide each other's latency; added to `total` in order. */
+/* `chunks` (a constant) whole chunks side by side, so that their chains hide each other's latency; added to `total` in order.
+ */
 MC_INLINE float squares_chunks(float total, const float *x, size_t chunks)
 {
     vf s[4][VEC_PARTS];

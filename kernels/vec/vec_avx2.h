@@ -11,23 +11,62 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { VL = 8 };
+enum { VL = 8, TILE_ROWS = 4, TILE_COLS = 3, ONE_COL_ROWS = 6 };
 
 typedef __m256 vf;
 
-MC_INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
-MC_INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
-MC_INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
-MC_INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
-MC_INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-MC_INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-MC_INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-MC_INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-MC_INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-MC_INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-MC_INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-MC_INLINE vf v_abs(vf a) { return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF))); }
-MC_INLINE vf v_if_less(vf a, vf b, vf x, vf y) { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+MC_INLINE vf v_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+MC_INLINE vf v_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+MC_INLINE vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+MC_INLINE void v_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+MC_INLINE vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+MC_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+MC_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+MC_INLINE vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+MC_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+MC_INLINE vf v_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+MC_INLINE vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+MC_INLINE vf v_abs(vf a)
+{
+    return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
+}
+MC_INLINE vf v_if_less(vf a, vf b, vf x, vf y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
 
 MC_INLINE __m256i v_mask(size_t n)
 {
@@ -57,10 +96,22 @@ MC_INLINE vf v_of_bf16(__m128i h)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-MC_INLINE vf v_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
-MC_INLINE vf v_load_f16_part(const void *p, size_t n) { return _mm256_cvtph_ps(v_halves_part(p, n)); }
-MC_INLINE vf v_load_bf16(const void *p) { return v_of_bf16(_mm_loadu_si128(p)); }
-MC_INLINE vf v_load_bf16_part(const void *p, size_t n) { return v_of_bf16(v_halves_part(p, n)); }
+MC_INLINE vf v_load_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+MC_INLINE vf v_load_f16_part(const void *p, size_t n)
+{
+    return _mm256_cvtph_ps(v_halves_part(p, n));
+}
+MC_INLINE vf v_load_bf16(const void *p)
+{
+    return v_of_bf16(_mm_loadu_si128(p));
+}
+MC_INLINE vf v_load_bf16_part(const void *p, size_t n)
+{
+    return v_of_bf16(v_halves_part(p, n));
+}
 
 MC_INLINE void v_store_f16(void *p, vf v)
 {
@@ -97,9 +148,12 @@ MC_INLINE vf v_pow2(vf n)
 MC_INLINE vf v_swap(vf a, int d)
 {
     switch (d) {
-    case 1: return _mm256_permute_ps(a, 0xB1);
-    case 2: return _mm256_permute_ps(a, 0x4E);
-    default: return _mm256_permute2f128_ps(a, a, 1);
+    case 1:
+        return _mm256_permute_ps(a, 0xB1);
+    case 2:
+        return _mm256_permute_ps(a, 0x4E);
+    default:
+        return _mm256_permute2f128_ps(a, a, 1);
     }
 }
 
@@ -128,11 +182,11 @@ MC_INLINE vf v_sum_step1(vf a, vf b)
     return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xDD));
 }
 
-MC_INLINE vf v_sum16_block(vf (*sums)[VL])
+MC_INLINE vf v_sum16_block(const vf *sums, size_t stride)
 {
     vf s[VL];
-    for (int i = 0; i < VL; i++) s[i] = _mm256_add_ps(sums[0][i], sums[1][i]); /* s[j] += s[j+8] */
-    const vf a = v_sum_step4(s[0], s[4]), b = v_sum_step4(s[1], s[5]);         /* 128-bit lane L: four sums of s[4L] */
+    for (size_t i = 0; i < VL; i++) s[i] = _mm256_add_ps(sums[i], sums[stride + i]); /* s[j] += s[j+8] */
+    const vf a = v_sum_step4(s[0], s[4]), b = v_sum_step4(s[1], s[5]);               /* 128-bit lane L: four sums of s[4L] */
     const vf c = v_sum_step4(s[2], s[6]), d = v_sum_step4(s[3], s[7]);
     return v_sum_step1(v_sum_step2(a, b), v_sum_step2(c, d));
 }

@@ -10,31 +10,70 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { VL = 16 };
+enum { VL = 16, TILE_ROWS = 4, TILE_COLS = 4, ONE_COL_ROWS = 8 };
 
 typedef struct {
     float f[VL];
 } vf;
 
 /* One statement for all lanes. */
-#define V_LANES(expression)                                                                                                      \
-    vf r;                                                                                                                        \
-    for (int i = 0; i < VL; i++) r.f[i] = (expression);                                                                          \
+#define V_LANES(expression)                                                                                                    \
+    vf r;                                                                                                                      \
+    for (int i = 0; i < VL; i++) r.f[i] = (expression);                                                                        \
     return r
 
-MC_INLINE vf v_set1(float x) { V_LANES(x); }
-MC_INLINE vf v_zero(void) { V_LANES(0.0f); }
-MC_INLINE vf v_add(vf a, vf b) { V_LANES(a.f[i] + b.f[i]); }
-MC_INLINE vf v_sub(vf a, vf b) { V_LANES(a.f[i] - b.f[i]); }
-MC_INLINE vf v_mul(vf a, vf b) { V_LANES(a.f[i] * b.f[i]); }
-MC_INLINE vf v_div(vf a, vf b) { V_LANES(a.f[i] / b.f[i]); }
-MC_INLINE vf v_fma(vf a, vf b, vf c) { V_LANES(kern_fma(a.f[i], b.f[i], c.f[i])); }
-MC_INLINE vf v_min(vf a, vf b) { V_LANES(a.f[i] < b.f[i] ? a.f[i] : b.f[i]); }
-MC_INLINE vf v_max(vf a, vf b) { V_LANES(a.f[i] > b.f[i] ? a.f[i] : b.f[i]); }
-MC_INLINE vf v_if_less(vf a, vf b, vf x, vf y) { V_LANES(a.f[i] < b.f[i] ? x.f[i] : y.f[i]); }
-MC_INLINE vf v_abs(vf a) { V_LANES(f32_of_bits(f32_bits(a.f[i]) & 0x7FFFFFFF)); }
-MC_INLINE vf v_pow2(vf n) { V_LANES(f32_of_bits((f32_bits(n.f[i] + 0x1.8p23f) << 23) + 0x3F800000)); }
-MC_INLINE vf v_swap(vf a, int d) { V_LANES(a.f[i ^ d]); }
+MC_INLINE vf v_set1(float x)
+{
+    V_LANES(x);
+}
+MC_INLINE vf v_zero(void)
+{
+    V_LANES(0.0f);
+}
+MC_INLINE vf v_add(vf a, vf b)
+{
+    V_LANES(a.f[i] + b.f[i]);
+}
+MC_INLINE vf v_sub(vf a, vf b)
+{
+    V_LANES(a.f[i] - b.f[i]);
+}
+MC_INLINE vf v_mul(vf a, vf b)
+{
+    V_LANES(a.f[i] * b.f[i]);
+}
+MC_INLINE vf v_div(vf a, vf b)
+{
+    V_LANES(a.f[i] / b.f[i]);
+}
+MC_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    V_LANES(kern_fma(a.f[i], b.f[i], c.f[i]));
+}
+MC_INLINE vf v_min(vf a, vf b)
+{
+    V_LANES(a.f[i] < b.f[i] ? a.f[i] : b.f[i]);
+}
+MC_INLINE vf v_max(vf a, vf b)
+{
+    V_LANES(a.f[i] > b.f[i] ? a.f[i] : b.f[i]);
+}
+MC_INLINE vf v_if_less(vf a, vf b, vf x, vf y)
+{
+    V_LANES(a.f[i] < b.f[i] ? x.f[i] : y.f[i]);
+}
+MC_INLINE vf v_abs(vf a)
+{
+    V_LANES(f32_of_bits(f32_bits(a.f[i]) & 0x7FFFFFFF));
+}
+MC_INLINE vf v_pow2(vf n)
+{
+    V_LANES(f32_of_bits((f32_bits(n.f[i] + 0x1.8p23f) << 23) + 0x3F800000));
+}
+MC_INLINE vf v_swap(vf a, int d)
+{
+    V_LANES(a.f[i ^ d]);
+}
 
 MC_INLINE vf v_load(const float *p)
 {
@@ -121,9 +160,10 @@ MC_INLINE float v_sum16(const vf parts[1])
     return s.f[0];
 }
 
-MC_INLINE vf v_sum16_block(vf (*sums)[VL])
+MC_INLINE vf v_sum16_block(const vf *sums, size_t stride)
 {
-    V_LANES(v_sum16(&sums[0][i]));
+    (void)stride; /* one part */
+    V_LANES(v_sum16(&sums[i]));
 }
 
 #undef V_LANES
