@@ -45,11 +45,11 @@ MC_INLINE void spread_groups(__m512i x[8], __m512i idx, __m512i more)
 /* raw: 8 lanes of low index bytes, then words of high bits */
 MC_INLINE void iq1_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
-    __m512i q[4];
-    for (unsigned c = 0; c < 3; c++) {
-        quads16(q, p + 2 + 16 * c, s);
-        for (unsigned i = 0; i < 4; i++) put(t->raw[4 * c + i], q[i]);
-    }
+    __m512i q[8];
+    octs16(q, p + 2, s);
+    for (unsigned i = 0; i < 8; i++) put(t->raw[i], q[i]);
+    quads16(q, p + 34, s);
+    for (unsigned i = 0; i < 4; i++) put(t->raw[8 + i], q[i]);
     for (unsigned i = 0; i < 4; i++) {
         const __m512i ls = or_and(_mm512_set1_epi16(1), _mm512_srli_epi16(q[i], 11), _mm512_set1_epi16(14));
         const __m512i sigma8 = _mm512_sub_epi16(_mm512_set1_epi16(-7), _mm512_slli_epi16(_mm512_srli_epi16(q[i], 15), 1));
@@ -72,11 +72,9 @@ K_MATMUL(iq1_s, law_iq1_s, columns_32)
 /* raw: 8 lanes of low index bytes, 4 of nibbles with high index bits and shift sign */
 MC_INLINE void iq1_m_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
-    __m512i q[4], sc[2];
-    for (unsigned c = 0; c < 2; c++) {
-        quads16(q, p + 16 * c, s);
-        for (unsigned i = 0; i < 4; i++) put(t->raw[4 * c + i], q[i]);
-    }
+    __m512i q[8], sc[2];
+    octs16(q, p, s);
+    for (unsigned i = 0; i < 8; i++) put(t->raw[i], q[i]);
     sc[0] = lanes_u32(p + 48, s);
     sc[1] = lanes_u32(p + 52, s);
     quads16(q, p + 32, s);

@@ -52,11 +52,12 @@ MC_INLINE void spread_groups(__m512i x[8], __m512i low, __m512i high, __m512i si
 MC_INLINE void iq2_xxs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.125f)));
-    for (unsigned j = 0; j < 8; j += 2) {
-        __m512i q[4];
-        quads16(q, p + 2 + 8 * j, s);
-        for (unsigned i = 0; i < 4; i++) put(t->raw[2 * j + i], q[i]);
+    for (unsigned j = 0; j < 8; j += 4) {
+        __m512i q[8];
+        octs16(q, p + 2 + 8 * j, s);
+        for (unsigned i = 0; i < 8; i++) put(t->raw[2 * j + i], q[i]);
         put_scales(t, j, odd_scale(q[1], 28, 4), odd_scale(q[3], 28, 4), 43);
+        put_scales(t, j + 2, odd_scale(q[5], 28, 4), odd_scale(q[7], 28, 4), 43);
     }
 }
 
@@ -118,10 +119,10 @@ K_MATMUL(iq2_xs, law_iq2_xs, columns_16)
 /* raw: 8 lanes of low index bytes, 8 of signs, 2 of high index bits */
 MC_INLINE void iq2_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
-    __m512i q[4];
-    for (unsigned c = 0; c < 4; c++) {
-        quads16(q, p + 2 + 16 * c, s);
-        for (unsigned i = 0; i < 4; i++) put(t->raw[4 * c + i], q[i]);
+    __m512i q[8];
+    for (unsigned c = 0; c < 2; c++) {
+        octs16(q, p + 2 + 32 * c, s);
+        for (unsigned i = 0; i < 8; i++) put(t->raw[8 * c + i], q[i]);
     }
     quads16(q, p + 66, s);
     put(t->raw[16], q[0]);
@@ -177,12 +178,10 @@ MC_INLINE void spread_nibbles(__m512i x[4], __m512i low, __m512i high, __m512i s
 /* raw: 8 lanes of signs and scale */
 MC_INLINE void iq3_xxs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
-    for (unsigned j = 0; j < 8; j += 4) {
-        __m512i q[4];
-        quads16(q, p + 66 + 4 * j, s);
-        for (unsigned i = 0; i < 4; i++) put(t->raw[j + i], q[i]);
-        for (unsigned i = 0; i < 4; i += 2) put_scales(t, j + i, odd_scale(q[i], 28, 4), odd_scale(q[i + 1], 28, 4), 62);
-    }
+    __m512i q[8];
+    octs16(q, p + 66, s);
+    for (unsigned j = 0; j < 8; j++) put(t->raw[j], q[j]);
+    for (unsigned j = 0; j < 8; j += 2) put_scales(t, j, odd_scale(q[j], 28, 4), odd_scale(q[j + 1], 28, 4), 62);
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.25f)));
 }
 

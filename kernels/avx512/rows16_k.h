@@ -77,8 +77,12 @@ MC_INLINE __m512i odd_scale(__m512i v, unsigned shift, unsigned n)
 MC_INLINE __m512 k_finish(struct k_law law, const struct tile *t, const int16_t *sums, float da, __m512i I, __m512 f)
 {
     const __m512 va = _mm512_set1_ps(da);
-    __m512i m = law.minimum ? _mm512_setzero_si512() : I;
-    for (unsigned i = 0; i < law.pairs; i++) m = _mm512_dpwssd_epi32(m, bytes64(t->pair[i]), dword_all(sums + 2 * i));
+    /* short chains: nothing else is left to do at the end of a block */
+    __m512i part[4] = {law.minimum ? _mm512_setzero_si512() : I};
+    part[1] = part[2] = part[3] = _mm512_setzero_si512();
+    MC_UNROLL for (unsigned i = 0; i < law.pairs; i++)
+        part[i % 4] = _mm512_dpwssd_epi32(part[i % 4], bytes64(t->pair[i]), dword_all(sums + 2 * i));
+    const __m512i m = _mm512_add_epi32(_mm512_add_epi32(part[0], part[1]), _mm512_add_epi32(part[2], part[3]));
     if (!law.minimum) return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(t->d[0]), va), _mm512_cvtepi32_ps(m), f);
     f = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(t->d[0]), va), _mm512_cvtepi32_ps(I), f);
     return _mm512_fnmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(t->m[0]), va), _mm512_cvtepi32_ps(m), f);
