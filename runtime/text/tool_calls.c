@@ -50,7 +50,13 @@ static enum tag_result read_attribute(struct mc_span s, size_t *at, struct tag *
     return TAG_OK;
 }
 
-/* s begins right after the tag's name. A tag needs a name that is not empty. */
+/* A name that no JSON reader refuses as a key. */
+static bool is_good_name(struct mc_span name)
+{
+    return name.size > 0 && !memchr(name.data, '\0', name.size);
+}
+
+/* s begins right after the tag's name. */
 static enum tag_result read_tag(struct mc_span s, struct tag *tag)
 {
     const bool is_cut = s.size > TAG_BYTES_MAX;
@@ -66,7 +72,7 @@ static enum tag_result read_tag(struct mc_span s, struct tag *tag)
         }
         if (s.data[at] == '>') {
             tag->size = at + 1;
-            return tag->name.size > 0 ? TAG_OK : TAG_BAD;
+            return is_good_name(tag->name) ? TAG_OK : TAG_BAD;
         }
     }
     return rc == TAG_CUT && is_cut ? TAG_BAD : rc;
