@@ -6,4 +6,5 @@ void kern_init_avx512(struct kern_table *t, uint32_t cpu_flags)
     (void)cpu_flags; /* KERN_AVX512 stands for everything these files use */
     kern_init_avx512_float(t);
     kern_init_avx512_matmul(t);
+    kern_init_avx512_packed(t);
 }

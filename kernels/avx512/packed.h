@@ -1,0 +1,131 @@
+/* packed.h - products with matrices in packed form (kernels/pack.h): what the families of formats share.
+ *
+ * Dword lane r of a code vector holds the codes of 4 consecutive columns of row r, unsigned. The activation enters as a dword
+ * of memory that vpdpbusd broadcasts itself, so nothing is ever summed across lanes and rule R1 (kernels.h) runs in lanes.
+ *
+ *   up to 4 columns   unpacked in registers and used at once (`direct` in packed_steps.h and packed_blocks.h); one column:
+ * several groups together, which share the loads of the activation and read memory as several streams more              16 rows
+ * x 256 columns are unpacked once into a tile in L1, as bytes with the scales beside them; one kernel for all formats then
+ * walks over the columns (packed_tile.c)
+ *
+ * Private to the packed_*.c files of this folder. */
+#ifndef KERNELS_AVX512_PACKED_H
+#define KERNELS_AVX512_PACKED_H
+
+#include "kernels/kernels.h"
+#include "kernels/pack.h"
+#include "platform/base/compiler.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    PACKED_DIRECT_COLS = 4,
+    PACKED_COLS = 64 /* columns that share an unpacked tile; their rows should stay in L2 */
+};
+
+void avx512_init_packed_steps(struct kern_table *t);
+void avx512_init_packed_kquant(struct kern_table *t);
+void avx512_init_packed_iquant(struct kern_table *t);
+void avx512_init_packed_ternary(struct kern_table *t);
+
+/* ---- loads ---- */
+
+MC_INLINE __m512i line_at(const void *p)
+{
+    return _mm512_load_si512(p);
+}
+
+MC_INLINE __m512i dword_at(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return _mm512_set1_epi32(v);
+}
+
+MC_INLINE __m512 float_at(const void *p)
+{
+    float v;
+    memcpy(&v, p, 4);
+    return _mm512_set1_ps(v);
+}
+
+/* 16 float16 values */
+MC_INLINE __m512 halves_at(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_load_si256(p));
+}
+
+/* ---- codes of columns 4v .. 4v + 3, v < 8, from the lines of 32 columns at p ----
+ * One vector at a time, because the compilers keep the order of the source: that bounds what is alive. The lines of a plane
+ * are loaded once, whatever it looks like here. */
+
+/* a | (b & m) */
+MC_INLINE __m512i or_and(__m512i a, __m512i b, __m512i m)
+{
+    return _mm512_ternarylogic_epi32(a, b, m, 0xF8);
+}
+
+/* x >> n, left for negative n; bits move between the two bytes of a word. */
+MC_INLINE __m512i shift_right(__m512i x, int n)
+{
+    return n == 0 ? x : n > 0 ? _mm512_srli_epi16(x, (unsigned)n) : _mm512_slli_epi16(x, (unsigned)-n);
+}
+
+MC_INLINE __m512i masked(__m512i x, int mask)
+{
+    return _mm512_and_si512(x, _mm512_set1_epi8((char)mask));
+}
+
+/* The v-th field of a plane of `bits` bits, moved to bit `at`, with other bits around it. */
+MC_INLINE __m512i loose_field(const uint8_t *p, int v, int bits, int at)
+{
+    const int per = 8 / bits;
+    return shift_right(line_at(p + 64 * (v / per)), bits * (v % per) - at);
+}
+
+MC_INLINE __m512i field(const uint8_t *p, int v, int bits, int at)
+{
+    return masked(loose_field(p, v, bits, at), ((1 << bits) - 1) << at);
+}
+
+/* Planes of 4 + 1 and 4 + 2 bits. */
+MC_INLINE __m512i field_5(const uint8_t *p, int v)
+{
+    return or_and(field(p, v, 4, 0), loose_field(p + 256, v, 1, 4), _mm512_set1_epi8(16));
+}
+MC_INLINE __m512i field_6(const uint8_t *p, int v)
+{
+    return or_and(field(p, v, 4, 0), loose_field(p + 256, v, 2, 4), _mm512_set1_epi8(48));
+}
+
+/* ---- the tile: 256 columns of one group ---- */
+
+struct packed_tile {
+    MC_ALIGNED(64) uint8_t q[64][64];     /* unsigned bytes, columns 4v .. 4v + 3 */
+    MC_ALIGNED(64) int32_t scale[16][16]; /* integer scale of each sub-block */
+    MC_ALIGNED(64) int16_t pair[16][32];  /* factors of two neighbouring activation sums each */
+    MC_ALIGNED(64) float d[16][16];       /* scale of each step, or of the block in d[0] */
+    MC_ALIGNED(64) float m[8][16];        /* minimum */
+};
+
+/* Formats of q8_0 rows: `steps` fused multiply-adds into y[c][0..16), which starts at 0 where i0 == 0. */
+struct packed_steps {
+    unsigned step; /* columns: 32 or 16 */
+    int bias;      /* of the bytes */
+    bool minimum;  /* + m * s */
+};
+void avx512_packed_steps_tile(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
+                              const void *const *x, size_t k, size_t i0, size_t n, size_t cols);
+
+/* Formats of q8_K rows. */
+struct packed_block {
+    unsigned sub;   /* columns under one entry of scale: 16, 32, or 256 where the bytes carry the scales */
+    unsigned pairs; /* entries of pair */
+    unsigned width; /* columns in an activation sum: 8, 16, 32 */
+    bool minimum;   /* pairs make the minimum; else they are added to the sum */
+};
+void avx512_packed_block_tile(const struct packed_tile *t, struct packed_block law, float *const *y, size_t r0,
+                              const void *const *x, size_t k, size_t i0, size_t cols);
+
+#endif

@@ -1,0 +1,293 @@
+/* packed_steps.c - packed formats that are multiplied with q8_0 rows: one float step for each 32 columns (nvfp4: 16). See
+ * packed.h; the layout is in kernels/pack.h. */
+#include "kernels/avx512/packed.h"
+#include "kernels/quant/grids.h"
+
+/* ---- the formats ---- */
+
+MC_INLINE struct packed_steps law_of(enum quant_type type)
+{
+    switch (type) {
+    case QUANT_Q8_0:
+    case QUANT_IQ4_NL:
+        return (struct packed_steps){32, 128, false};
+    case QUANT_Q4_0:
+        return (struct packed_steps){32, 8, false};
+    case QUANT_Q5_0:
+        return (struct packed_steps){32, 16, false};
+    case QUANT_MXFP4:
+        return (struct packed_steps){32, 12, false};
+    case QUANT_NVFP4:
+        return (struct packed_steps){16, 12, false};
+    case QUANT_Q2_0:
+    case QUANT_Q1_0:
+        return (struct packed_steps){32, 1, false};
+    default:
+        return (struct packed_steps){32, 0, true}; /* q4_1, q5_1 */
+    }
+}
+
+/* Bytes of the code lines of 32 columns. */
+MC_INLINE size_t step_bytes(enum quant_type type)
+{
+    switch (type) {
+    case QUANT_Q8_0:
+        return 512;
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+        return 320;
+    case QUANT_Q2_0:
+        return 128;
+    case QUANT_Q1_0:
+        return 64;
+    default:
+        return 256;
+    }
+}
+
+MC_INLINE __m512i biased_table(const int8_t values[16], int bias)
+{
+    const __m128i v = _mm_add_epi8(_mm_loadu_si128((const void *)values), _mm_set1_epi8((char)bias));
+    return _mm512_broadcast_i32x4(v);
+}
+
+/* value + bias */
+MC_INLINE __m512i code(enum quant_type type, const uint8_t *p, int v, __m512i table)
+{
+    switch (type) {
+    case QUANT_Q8_0:
+        return field(p, v, 8, 0);
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+        return field_5(p, v);
+    case QUANT_IQ4_NL:
+    case QUANT_MXFP4:
+    case QUANT_NVFP4:
+        return _mm512_shuffle_epi8(table, field(p, v, 4, 0));
+    case QUANT_Q2_0:
+        return field(p, v, 2, 0);
+    case QUANT_Q1_0:
+        return field(p, v, 1, 1); /* 2 * bit */
+    default:
+        return field(p, v, 4, 0);
+    }
+}
+
+MC_INLINE __m512i table_of(enum quant_type type)
+{
+    if (type == QUANT_IQ4_NL) return biased_table(quant_iq4_values, 128);
+    return type == QUANT_MXFP4 || type == QUANT_NVFP4 ? biased_table(quant_fp4_values, 12) : _mm512_setzero_si512();
+}
+
+/* 2^(e - 128), subnormal for e < 2. */
+MC_INLINE __m512 e8m0_at(const uint8_t *p)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_load_si128((const void *)p));
+    const __m512i d = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(d, small, _mm512_set1_epi32(0x00200000), e));
+}
+
+/* Half of an E4M3 value: read as the top of a float16, which has eight more in its exponent's bias. */
+MC_INLINE __m512 e4m3_at(const uint8_t *p)
+{
+    const __m256i h = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_load_si128((const void *)p)), 7);
+    return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(128));
+}
+
+/* Scale of step s. */
+MC_INLINE __m512 scale(enum quant_type type, const uint8_t *head, size_t s)
+{
+    switch (type) {
+    case QUANT_MXFP4:
+        return e8m0_at(head + 16 * s);
+    case QUANT_NVFP4:
+        return e4m3_at(head + 16 * s);
+    case QUANT_Q4_1:
+    case QUANT_Q5_1:
+        return halves_at(head + 64 * s);
+    case QUANT_Q2_0:
+        return halves_at(head + 32 * (s / 2));
+    case QUANT_Q1_0:
+        return halves_at(head + 32 * (s / 4));
+    default:
+        return halves_at(head + 32 * s);
+    }
+}
+
+/* ---- few columns ---- */
+
+/* Where the arrays of a q8_0 row start (kernels.h). */
+struct row_offsets {
+    size_t d, sum, s;
+};
+
+static struct row_offsets offsets_of(size_t k)
+{
+    const size_t d = KERN_PAD(k), sum = d + KERN_PAD(k / 32 * 4);
+    return (struct row_offsets){d, sum, sum + KERN_PAD(k / 32 * 2)};
+}
+
+struct job {
+    float *const *y;
+    const uint8_t *w;
+    const void *const *x;
+    size_t k, head, bytes; /* of a group */
+    struct row_offsets at;
+};
+
+/* -bias times the sum of each 16 of 64 activations. */
+MC_INLINE void bias_sums_16(__m512i out[4], const void *q, int bias)
+{
+    const __m512i z = _mm512_setzero_si512();
+    __m512i s = _mm512_dpbusd_epi32(z, _mm512_set1_epi8((char)bias), _mm512_loadu_si512(q));
+    s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
+    s = _mm512_sub_epi32(z, _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC)));
+    out[0] = _mm512_shuffle_i32x4(s, s, 0x00);
+    out[1] = _mm512_shuffle_i32x4(s, s, 0x55);
+    out[2] = _mm512_shuffle_i32x4(s, s, 0xAA);
+    out[3] = _mm512_shuffle_i32x4(s, s, 0xFF);
+}
+
+/* One step of 32 columns, or a pair of 16, for all groups and columns. */
+MC_INLINE void direct_step(enum quant_type type, unsigned groups, unsigned cols, const struct job *j, const uint8_t *w,
+                           const char *const x[4], size_t b, __m512i table, __m512 acc[4][4])
+{
+    const struct packed_steps law = law_of(type);
+    const __m512i minus_bias = _mm512_set1_epi32((uint16_t)-law.bias);
+    const uint8_t *p = w + j->head + b * step_bytes(type);
+    const unsigned steps = 32 / law.step;
+    __m512i init[4][4], sum[4][4];
+    MC_UNROLL for (unsigned c = 0; c < cols; c++)
+    {
+        if (law.step == 16)
+            bias_sums_16(init[c], x[c] + 32 * b, law.bias);
+        else
+            init[c][0] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), minus_bias, dword_at(x[c] + j->at.sum + 2 * b));
+    }
+    MC_UNROLL for (unsigned s = 0; s < steps; s++)
+    {
+        MC_UNROLL for (unsigned g = 0; g < groups; g++) MC_UNROLL for (unsigned c = 0; c < cols; c++) sum[g][c] = init[c][s];
+        MC_UNROLL for (unsigned v = s * 8 / steps; v < (s + 1) * 8 / steps; v++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
+        {
+            const __m512i u = code(type, p + g * j->bytes, (int)v, table);
+            MC_UNROLL for (unsigned c = 0; c < cols; c++) sum[g][c] =
+                _mm512_dpbusd_epi32(sum[g][c], u, dword_at(x[c] + 32 * b + 4 * v));
+        }
+        MC_UNROLL for (unsigned g = 0; g < groups; g++)
+        {
+            const uint8_t *head = w + g * j->bytes;
+            const __m512 d = scale(type, head, b * steps + s);
+            MC_UNROLL for (unsigned c = 0; c < cols; c++)
+            {
+                const __m512 da = float_at(x[c] + j->at.d + 4 * b);
+                acc[g][c] = _mm512_fmadd_ps(_mm512_mul_ps(d, da), _mm512_cvtepi32_ps(sum[g][c]), acc[g][c]);
+                if (law.minimum)
+                    acc[g][c] = _mm512_fmadd_ps(halves_at(head + 64 * b + 32), float_at(x[c] + j->at.s + 4 * b), acc[g][c]);
+            }
+        }
+    }
+}
+
+/* Columns c0 .. c0 + cols of `groups` groups from group g0 on. */
+MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, const struct job *j, size_t g0)
+{
+    const uint8_t *w = j->w + g0 * j->bytes;
+    const __m512i table = table_of(type);
+    const char *x[4];
+    __m512 acc[4][4];
+    MC_UNROLL for (unsigned c = 0; c < cols; c++)
+    {
+        x[c] = j->x[c];
+        MC_UNROLL for (unsigned g = 0; g < groups; g++) acc[g][c] = _mm512_setzero_ps();
+    }
+    for (size_t b = 0; b < j->k / 32; b++) direct_step(type, groups, cols, j, w, x, b, table, acc);
+    MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
+        _mm512_storeu_ps(j->y[c] + 16 * (g0 + g), acc[g][c]);
+}
+
+MC_INLINE void few_columns(enum quant_type type, const struct job *j, size_t n_groups, size_t cols)
+{
+    size_t g = 0;
+    switch (cols) {
+    case 1:
+        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 1, j, g);
+        for (; g < n_groups; g++) direct(type, 1, 1, j, g);
+        break;
+    case 2:
+        for (; g < n_groups; g++) direct(type, 1, 2, j, g);
+        break;
+    case 3:
+        for (; g < n_groups; g++) direct(type, 1, 3, j, g);
+        break;
+    default:
+        for (; g < n_groups; g++) direct(type, 1, 4, j, g);
+        break;
+    }
+}
+
+/* ---- many columns ---- */
+
+/* n columns from i0 on, n <= 256. */
+MC_INLINE void fill_tile(enum quant_type type, struct packed_tile *t, const uint8_t *group, size_t head, size_t i0, size_t n,
+                         __m512i table)
+{
+    const struct packed_steps law = law_of(type);
+    for (size_t b = 0; b < n / 32; b++) {
+        const uint8_t *p = group + head + (i0 / 32 + b) * step_bytes(type);
+        MC_UNROLL for (int v = 0; v < 8; v++) _mm512_store_si512(t->q[8 * b + (size_t)v], code(type, p, v, table));
+        if (law.minimum) _mm512_store_ps(t->m[b], halves_at(group + 64 * (i0 / 32 + b) + 32));
+    }
+    for (size_t s = 0; s < n / law.step; s++) _mm512_store_ps(t->d[s], scale(type, group, i0 / law.step + s));
+}
+
+MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_groups, size_t cols)
+{
+    const __m512i table = table_of(type);
+    struct packed_tile t;
+    for (size_t g = 0; g < n_groups; g++)
+        for (size_t i = 0; i < j->k; i += 256) {
+            const size_t n = j->k - i < 256 ? j->k - i : 256;
+            fill_tile(type, &t, j->w + g * j->bytes, j->head, i, n, table);
+            avx512_packed_steps_tile(&t, law_of(type), j->y, 16 * g, j->x, j->k, i, n, cols);
+        }
+}
+
+MC_INLINE void matmul(enum quant_type type, float *const *y, const void *w, const void *const *x, size_t k, size_t rows,
+                      size_t cols)
+{
+    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
+        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
+        const struct job j = {y + c0,       w, x + c0, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k),
+                              offsets_of(k)};
+        if (n <= PACKED_DIRECT_COLS)
+            few_columns(type, &j, rows / 16, n);
+        else
+            many_columns(type, &j, rows / 16, n);
+    }
+}
+
+#define FORMATS(X)                                                                                                             \
+    X(q4_0, Q4_0)                                                                                                              \
+    X(q4_1, Q4_1)                                                                                                              \
+    X(q5_0, Q5_0)                                                                                                              \
+    X(q5_1, Q5_1)                                                                                                              \
+    X(q8_0, Q8_0)                                                                                                              \
+    X(iq4_nl, IQ4_NL)                                                                                                          \
+    X(mxfp4, MXFP4)                                                                                                            \
+    X(nvfp4, NVFP4)                                                                                                            \
+    X(q2_0, Q2_0)                                                                                                              \
+    X(q1_0, Q1_0)
+
+#define MATMUL(name, NAME)                                                                                                     \
+    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
+    {                                                                                                                          \
+        matmul(QUANT_##NAME, y, w, x, k, rows, cols);                                                                          \
+    }
+FORMATS(MATMUL)
+
+void avx512_init_packed_steps(struct kern_table *t)
+{
+#define SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
+    FORMATS(SET)
+}
