@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { STREAMS = 4, LINE_WORDS = 8, PAGE = 4096, SLICE = 16 << 20 };
+enum { STREAMS = 4, LINE_WORDS = 8, PAGE = 4096, SLICE = 16 << 20, MEASURE_NS = 100000000 };
 #define READER_BYTES_MAX ((uint64_t)512 << 20)
 #define READER_BYTES_MIN ((uint64_t)64 << 20)
 
@@ -19,8 +19,7 @@ struct memory_reader {
     struct workers *team;
     uint64_t *words;
     size_t bytes, words_each; /* of one worker, a multiple of STREAMS * LINE_WORDS */
-    unsigned passes;
-    atomic_ullong sum; /* keeps the reads alive; no order needed */
+    atomic_ullong sum;        /* keeps the reads alive; no order needed */
 };
 
 static void fill(void *arg, struct worker *w)
@@ -34,17 +33,13 @@ static void read_slices(void *arg, struct worker *w)
 {
     struct memory_reader *r = arg;
     const size_t each = r->words_each / STREAMS;
+    const uint64_t *a = r->words + w->id * r->words_each, *b = a + each, *c = b + each, *d = c + each;
     uint64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    for (unsigned pass = 0; pass < r->passes; pass++) {
-        const uint64_t *a = r->words + w->id * r->words_each, *b = a + each, *c = b + each, *d = c + each;
-        for (size_t i = 0; i < each; i += LINE_WORDS)
-            for (size_t k = 0; k < LINE_WORDS; k++) {
-                s0 += a[i + k];
-                s1 += b[i + k];
-                s2 += c[i + k];
-                s3 += d[i + k];
-            }
-        workers_sync(w);
+    for (size_t i = 0; i < each; i += LINE_WORDS) {
+        s0 += a[i];
+        s1 += b[i];
+        s2 += c[i];
+        s3 += d[i];
     }
     atomic_fetch_add_explicit(&r->sum, s0 + s1 + s2 + s3, memory_order_relaxed);
 }
@@ -78,24 +73,25 @@ void memory_reader_destroy(struct memory_reader *r)
     free(r);
 }
 
-static double seconds_of(struct memory_reader *r, unsigned passes)
-{
-    r->passes = passes;
-    const uint64_t start = os_clock_ns();
-    workers_run(r->team, read_slices, r);
-    return (double)(os_clock_ns() - start + 1) * 1e-9;
-}
-
 double memory_reader_measure(struct memory_reader *r)
 {
-    const double one = seconds_of(r, 1);
-    const unsigned passes = one > 0.05 ? 2 : (unsigned)(0.1 / one);
-    const double bytes = 8.0 * (double)r->words_each * workers_count(r->team) * passes;
-    return bytes / seconds_of(r, passes) * 1e-9;
+    const uint64_t start = os_clock_ns();
+    double best_ns = 1e18;
+    for (uint64_t now = start, before; now - start < MEASURE_NS;) {
+        before = now;
+        workers_run(r->team, read_slices, r);
+        now = os_clock_ns();
+        if ((double)(now - before) < best_ns) best_ns = (double)(now - before);
+    }
+    return 8.0 * (double)r->words_each * workers_count(r->team) / best_ns;
 }
 
-/* ---- the model file ---------------------------------------------------------------------------------------------------------
- */
+uint64_t memory_reader_bytes(const struct memory_reader *r)
+{
+    return r ? r->bytes : 0;
+}
+
+/* ---- the model file --------------------------------------------------------------------------------------------------- */
 
 struct file_job {
     struct mc_span bytes;

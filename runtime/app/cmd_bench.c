@@ -30,8 +30,8 @@ struct bench {
     int32_t *ids; /* depth, then enough for the longer of prefill and decode */
     uint32_t depth, n_prefill, n_decode, n_repeats;
     double *prefill_s, *decode_s, *memory_gb_s;
-    double load_s; /* opening, then every byte of the file once */
-    uint64_t token_bytes;
+    double load_s;                     /* opening, then every byte of the file once */
+    uint64_t token_bytes, peak_before; /* before the memory reader came */
     struct engine_facts facts;
 };
 
@@ -133,6 +133,7 @@ static enum mc_code prepare(struct bench *b, struct mc_err *err)
     }
     session_set_progress(b->session, until_interrupt, NULL);
     if (!code) code = session_snapshot_take(b->session, &b->start, err);
+    b->peak_before = os_rss_peak_bytes();
     if (!code) code = memory_reader_create(engine_workers(b->engine), &b->memory, err);
     if (code) return code;
     b->token_bytes = b->facts.token_bytes_layers + b->facts.token_bytes_head +
@@ -144,8 +145,7 @@ static enum mc_code prepare(struct bench *b, struct mc_err *err)
     return MC_OK;
 }
 
-/* ---- output -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- output ----------------------------------------------------------------------------------------------------------- */
 
 static void json_figure(struct json_out *j, const char *key, struct figure f)
 {
@@ -162,11 +162,18 @@ struct summary {
     uint64_t rss_peak;
 };
 
+/* The memory reader was held while everything was measured, and is no part of running a model. */
+static uint64_t peak_without_reader(const struct bench *b)
+{
+    const uint64_t peak = os_rss_peak_bytes() - memory_reader_bytes(b->memory);
+    return peak > b->peak_before ? peak : b->peak_before;
+}
+
 static struct summary summarize(struct bench *b)
 {
     const struct figure none = {(double)NAN, (double)NAN, (double)NAN};
     struct summary s = {
-        none, none, (double)NAN, (double)NAN, (double)b->facts.file_bytes * 1e-9 / b->load_s, os_rss_peak_bytes()};
+        none, none, (double)NAN, (double)NAN, (double)b->facts.file_bytes * 1e-9 / b->load_s, peak_without_reader(b)};
     if (!b->session) return s;
     if (b->n_prefill) s.prefill = rates(b->prefill_s, b->n_repeats, b->n_prefill);
     if (b->n_decode) s.decode = rates(b->decode_s, b->n_repeats, b->n_decode);

@@ -37,8 +37,7 @@ struct chat {
     bool has_last;
 };
 
-/* ---- the conversation -------------------------------------------------------------------------------------------------------
- */
+/* ---- the conversation ------------------------------------------------------------------------------------------------- */
 
 static enum mc_code add_turn(struct chat *c, enum chat_role role, struct mc_span text, struct mc_err *err)
 {
@@ -154,8 +153,7 @@ static enum mc_code take_turn(struct chat *c, const char *line, struct mc_err *e
     return MC_OK;
 }
 
-/* ---- commands ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- commands --------------------------------------------------------------------------------------------------------- */
 
 static const char chat_help[] = "/help           this list\n"
                                 "/reset          forget the conversation, keep the system text\n"
@@ -198,8 +196,7 @@ static enum mc_code run_command(struct chat *c, const char *line, bool *quit, st
     return MC_OK;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------------------------------------------------------ */
 
 /* One line of standard input without its end; NULL at the end of input or when Ctrl-C interrupted it. malloc'ed. */
 static char *read_plain_line(void)

@@ -67,8 +67,7 @@ static void add_up(const struct gguf *g, struct totals *sum)
     }
 }
 
-/* ---- metadata values --------------------------------------------------------------------------------------------------------
- */
+/* ---- metadata values -------------------------------------------------------------------------------------------------- */
 
 static void json_item(struct json_out *j, const char *key, const struct gguf *g, const struct gguf_value *v,
                       enum gguf_type type, uint64_t i)
@@ -152,8 +151,7 @@ static enum mc_code print_value(const struct gguf *g, const struct gguf_value *v
     return MC_OK;
 }
 
-/* ---- the two forms of output ------------------------------------------------------------------------------------------------
- */
+/* ---- the two forms of output ------------------------------------------------------------------------------------------ */
 
 static enum mc_code print_table(const struct gguf *g, const struct totals *sum, bool tensors, struct mc_err *err)
 {

@@ -36,17 +36,20 @@ static enum mc_code read_block(struct checker *c, size_t part, uint64_t off, siz
     return code;
 }
 
-/* All exponent bits set: infinity or NaN. Integer arithmetic, so the loop is fast and never folded away. */
-static bool all_finite(const float *w, size_t n)
+/* All exponent bits set: infinity or NaN. Integer arithmetic, so that the first loop is fast and never folded away. Index of
+ * the first such weight, or n. */
+static size_t first_broken(const float *w, size_t n)
 {
-    uint32_t worst = 0;
+    uint32_t worst = 0, u;
     for (size_t i = 0; i < n; i++) {
-        uint32_t u;
         memcpy(&u, &w[i], 4);
         u &= 0x7F800000u;
         worst = u > worst ? u : worst;
     }
-    return worst != 0x7F800000u;
+    if (worst != 0x7F800000u) return n;
+    size_t i = 0;
+    for (memcpy(&u, &w[0], 4); (u & 0x7F800000u) != 0x7F800000u; memcpy(&u, &w[i], 4)) i++;
+    return i;
 }
 
 /* The blocks in c->bytes; `first` is the number of the first weight in the tensor. */
@@ -57,9 +60,11 @@ static enum mc_code check_blocks(struct checker *c, const struct gguf_tensor *t,
     for (size_t i = 0; i < n_weights; i += WEIGHTS_AT_ONCE) {
         const size_t n = n_weights - i < WEIGHTS_AT_ONCE ? n_weights - i : WEIGHTS_AT_ONCE;
         c->kernels.dequantize[t->type](c->weights, c->bytes + quant_row_bytes(q, i), n);
-        if (all_finite(c->weights, n)) continue;
+        const size_t broken = first_broken(c->weights, n);
+        if (broken == n) continue;
         return mc_fail(err, MC_EFORMAT, 0, "tensor %.*s: a weight in row %" PRIu64 " is no finite number: the file is damaged",
-                       (int)(t->name.size < 100 ? t->name.size : 100), (const char *)t->name.data, (first + i) / t->ne[0]);
+                       (int)(t->name.size < 100 ? t->name.size : 100), (const char *)t->name.data,
+                       (first + i + broken) / t->ne[0]);
     }
     return MC_OK;
 }

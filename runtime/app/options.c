@@ -114,8 +114,7 @@ bool opt_taken_by(enum opt_id id, unsigned command)
     return (rows[id].commands & command) != 0;
 }
 
-/* ---- one value --------------------------------------------------------------------------------------------------------------
- */
+/* ---- one value -------------------------------------------------------------------------------------------------------- */
 
 /* Position of `text` in "a|b|c", or -1. */
 static int choice_index(const char *choices, const char *text)
@@ -211,8 +210,7 @@ static enum mc_code set_value(struct app_options *o, enum opt_id id, const char 
     return MC_OK;
 }
 
-/* ---- the line ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- the line --------------------------------------------------------------------------------------------------------- */
 
 struct line_table {
     struct option longs[OPT_COUNT + ARRAY_LEN(planned) + 1];
@@ -286,8 +284,7 @@ static enum mc_code read_line(struct app_options *o, size_t args_max, int argc, 
     return MC_OK;
 }
 
-/* ---- the environment --------------------------------------------------------------------------------------------------------
- */
+/* ---- the environment -------------------------------------------------------------------------------------------------- */
 
 static void env_name(char out[48], const char *name)
 {
@@ -316,8 +313,7 @@ static enum mc_code read_environment(struct app_options *o, const struct opt_env
     return MC_OK;
 }
 
-/* ---- the config file --------------------------------------------------------------------------------------------------------
- */
+/* ---- the config file -------------------------------------------------------------------------------------------------- */
 
 static char *trim(char *s)
 {
@@ -392,8 +388,7 @@ static enum mc_code read_config(struct app_options *o, const struct opt_environm
     return code;
 }
 
-/* ---- public -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- public ----------------------------------------------------------------------------------------------------------- */
 
 enum mc_code options_read(struct app_options *o, unsigned command, const char *command_name, size_t args_max, int argc,
                           char **argv, const struct opt_environment *env, struct mc_err *err)

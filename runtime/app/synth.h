@@ -16,7 +16,7 @@
 
 struct app_options;
 
-/* ---- dimensions and types (synth_config.c) ---- */
+/* ---- dimensions and types (synth_config.c) ---------------------------------------------------------------------------- */
 
 enum { SYNTH_LAYERS_MAX = 256 };
 
@@ -53,7 +53,7 @@ struct synth_config {
 /* Errors: MC_EARG naming the option and what it may be. */
 MC_MUST_CHECK enum mc_code synth_config(const struct app_options *o, struct synth_config *c, struct mc_err *err);
 
-/* ---- vocabulary (synth_vocab.c) ---- */
+/* ---- vocabulary (synth_vocab.c) --------------------------------------------------------------------------------------- */
 
 /* tokens, types and merges as the elements of GGUF arrays: strings with their u64 length, i32 types. */
 struct synth_vocab {
@@ -67,7 +67,7 @@ enum { SYNTH_VOCAB_MIN = 3 + 256 + 5 };
 MC_MUST_CHECK enum mc_code synth_vocab_create(struct synth_vocab *v, uint32_t n, struct mc_err *err);
 void synth_vocab_destroy(struct synth_vocab *v);
 
-/* ---- blocks (synth_blocks.c) ---- */
+/* ---- blocks (synth_blocks.c) ------------------------------------------------------------------------------------------ */
 
 struct synth_random {
     uint64_t state;
@@ -87,7 +87,7 @@ MC_MUST_CHECK enum mc_code synth_filler_init(struct synth_filler *f, const struc
 /* n_blocks random blocks at dst, which has room for 8 bytes more. */
 void synth_fill(const struct synth_filler *f, struct synth_random *r, uint8_t *dst, size_t n_blocks);
 
-/* ---- the file (synth_model.c) ---- */
+/* ---- the file (synth_model.c) ----------------------------------------------------------------------------------------- */
 
 struct synth_report {
     uint64_t bytes;

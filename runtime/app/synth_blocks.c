@@ -17,18 +17,23 @@ struct block_rule {
     enum scale_form form;
     uint8_t scale_at;
     float min_factor; /* minimum = factor * scale */
+    bool random_sign; /* codes are not symmetric: half of the blocks get a negative scale */
 };
 
 static const struct block_rule rules[QUANT_TYPE_COUNT] = {
-    [QUANT_Q4_0] = {SCALE_F16, 0, 0},          [QUANT_Q4_1] = {SCALE_F16_MIN, 0, -7.5f}, [QUANT_Q5_0] = {SCALE_F16, 0, 0},
-    [QUANT_Q5_1] = {SCALE_F16_MIN, 0, -15.5f}, [QUANT_Q8_0] = {SCALE_F16, 0, 0},         [QUANT_Q2_K] = {SCALE_F16_MIN, 80, 1},
-    [QUANT_Q3_K] = {SCALE_F16, 108, 0},        [QUANT_Q4_K] = {SCALE_F16_MIN, 0, 1},     [QUANT_Q5_K] = {SCALE_F16_MIN, 0, 1},
-    [QUANT_Q6_K] = {SCALE_F16, 208, 0},        [QUANT_IQ2_XXS] = {SCALE_F16, 0, 0},      [QUANT_IQ2_XS] = {SCALE_F16, 0, 0},
-    [QUANT_IQ3_XXS] = {SCALE_F16, 0, 0},       [QUANT_IQ1_S] = {SCALE_F16, 0, 0},        [QUANT_IQ4_NL] = {SCALE_F16, 0, 0},
-    [QUANT_IQ3_S] = {SCALE_F16, 0, 0},         [QUANT_IQ2_S] = {SCALE_F16, 0, 0},        [QUANT_IQ4_XS] = {SCALE_F16, 0, 0},
-    [QUANT_IQ1_M] = {SCALE_IQ1_M, 48, 0},      [QUANT_TQ1_0] = {SCALE_F16, 52, 0},       [QUANT_TQ2_0] = {SCALE_F16, 64, 0},
-    [QUANT_MXFP4] = {SCALE_E8M0, 0, 0},        [QUANT_NVFP4] = {SCALE_E4M3, 0, 0},       [QUANT_Q1_0] = {SCALE_F16, 0, 0},
-    [QUANT_Q2_0] = {SCALE_F16, 0, 0},
+    [QUANT_Q4_0] = {SCALE_F16, 0, 0, true},      [QUANT_Q4_1] = {SCALE_F16_MIN, 0, -7.5f, false},
+    [QUANT_Q5_0] = {SCALE_F16, 0, 0, true},      [QUANT_Q5_1] = {SCALE_F16_MIN, 0, -15.5f, false},
+    [QUANT_Q8_0] = {SCALE_F16, 0, 0, false},     [QUANT_Q2_K] = {SCALE_F16_MIN, 80, 1, false},
+    [QUANT_Q3_K] = {SCALE_F16, 108, 0, false},   [QUANT_Q4_K] = {SCALE_F16_MIN, 0, 1, false},
+    [QUANT_Q5_K] = {SCALE_F16_MIN, 0, 1, false}, [QUANT_Q6_K] = {SCALE_F16, 208, 0, false},
+    [QUANT_IQ2_XXS] = {SCALE_F16, 0, 0, false},  [QUANT_IQ2_XS] = {SCALE_F16, 0, 0, false},
+    [QUANT_IQ3_XXS] = {SCALE_F16, 0, 0, false},  [QUANT_IQ1_S] = {SCALE_F16, 0, 0, false},
+    [QUANT_IQ4_NL] = {SCALE_F16, 0, 0, true},    [QUANT_IQ3_S] = {SCALE_F16, 0, 0, false},
+    [QUANT_IQ2_S] = {SCALE_F16, 0, 0, false},    [QUANT_IQ4_XS] = {SCALE_F16, 0, 0, false},
+    [QUANT_IQ1_M] = {SCALE_IQ1_M, 48, 0, false}, [QUANT_TQ1_0] = {SCALE_F16, 52, 0, false},
+    [QUANT_TQ2_0] = {SCALE_F16, 64, 0, false},   [QUANT_MXFP4] = {SCALE_E8M0, 0, 0, false},
+    [QUANT_NVFP4] = {SCALE_E4M3, 0, 0, false},   [QUANT_Q1_0] = {SCALE_F16, 0, 0, false},
+    [QUANT_Q2_0] = {SCALE_F16, 0, 0, false},
 };
 
 void synth_random_init(struct synth_random *r, uint64_t seed, const char *name)
@@ -46,8 +51,7 @@ uint64_t synth_random_next(struct synth_random *r)
     return x * UINT64_C(0x2545F4914F6CDD1D);
 }
 
-/* ---- sub-scales and codes ---------------------------------------------------------------------------------------------------
- */
+/* ---- sub-scales and codes --------------------------------------------------------------------------------------------- */
 
 /* 2-bit codes with probabilities 3/8 3/8 1/8 1/8: code - 1 has mean 0. n bytes, a multiple of 8. */
 static void fill_skewed(struct synth_random *r, uint8_t *p, size_t n)
@@ -107,8 +111,7 @@ static void adjust_block(enum quant_type type, struct synth_random *r, uint8_t *
     }
 }
 
-/* ---- scales -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- scales ----------------------------------------------------------------------------------------------------------- */
 
 static float e4m3_value(uint8_t b)
 {
@@ -145,8 +148,8 @@ static struct scale_bytes encode_scale(const struct block_rule *rule, double sca
 static void put_scale(const struct block_rule *rule, const struct scale_bytes *s, uint8_t *p)
 {
     switch (rule->form) {
-    case SCALE_F16:
-        mc_store_u16(p + rule->scale_at, s->d);
+    case SCALE_F16: /* the sign follows a random bit of the codes */
+        mc_store_u16(p + rule->scale_at, rule->random_sign ? (uint16_t)(s->d | (p[rule->scale_at + 2] & 1) << 15) : s->d);
         break;
     case SCALE_F16_MIN:
         mc_store_u16(p + rule->scale_at, s->d);
@@ -167,8 +170,7 @@ static void put_scale(const struct block_rule *rule, const struct scale_bytes *s
     }
 }
 
-/* ---- public -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- public ----------------------------------------------------------------------------------------------------------- */
 
 /* Sum of four uniform numbers: bell shaped, cut at 3.5 standard deviations, one random word a value. */
 static float bell(struct synth_random *r, float std, float mean)

@@ -33,8 +33,7 @@ struct plan {
     struct mc_err *err;
 };
 
-/* ---- list of tensors --------------------------------------------------------------------------------------------------------
- */
+/* ---- list of tensors -------------------------------------------------------------------------------------------------- */
 
 /* ne0 is the contiguous dimension; ne2 = 0: a matrix, ne1 = 0: a vector. layer < 0: no prefix. */
 static void put(struct plan *p, int layer, const char *name, enum quant_type type, uint64_t ne0, uint64_t ne1, uint64_t ne2,
@@ -164,8 +163,7 @@ static enum mc_code make_plan(struct plan *p, const struct synth_config *c, stru
     return p->code;
 }
 
-/* ---- metadata ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- metadata --------------------------------------------------------------------------------------------------------- */
 
 static void add_u32(struct text_buf *b, uint32_t v)
 {
@@ -362,8 +360,7 @@ static enum mc_code make_head(const struct plan *p, struct text_buf *head, uint6
     return code;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------------ */
 
 struct sink {
     struct os_writer *out;

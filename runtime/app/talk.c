@@ -58,8 +58,7 @@ void talk_close(struct talk *t)
     engine_close(t->engine);
 }
 
-/* ---- ids to text ------------------------------------------------------------------------------------------------------------
- */
+/* ---- ids to text ------------------------------------------------------------------------------------------------------ */
 
 /* Either the answer parser of the chat form or, raw, plain decoding. */
 struct writer {
@@ -112,8 +111,7 @@ static enum mc_code writer_finish(struct writer *w, enum talk_finish why, struct
     return writer_send(w, err);
 }
 
-/* ---- one answer -------------------------------------------------------------------------------------------------------------
- */
+/* ---- one answer ------------------------------------------------------------------------------------------------------- */
 
 static enum mc_code prefill(struct talk *t, const struct token_list *prompt, struct talk_result *r, struct mc_err *err)
 {
@@ -186,8 +184,7 @@ void talk_result_free(struct talk_result *r)
     token_list_deinit(&r->generated);
 }
 
-/* ---- what is said about it --------------------------------------------------------------------------------------------------
- */
+/* ---- what is said about it -------------------------------------------------------------------------------------------- */
 
 const char *talk_finish_name(enum talk_finish f)
 {

@@ -68,7 +68,7 @@ void sampler_destroy(struct sampler *s)
 static double exp_negative(double x)
 {
     if (!(x > -60)) return 0;
-    const double n = floor(x * 1.4426950408889634074 + 0.5);
+    const int n = (int)(x * 1.4426950408889634074 - 0.5); /* nearest, since x <= 0; floor() would be a call */
     const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
     double p = 1.0 / 6227020800.0; /* 1/13! ... 1/0! */
     p = p * r + 1.0 / 479001600.0;
@@ -84,7 +84,7 @@ static double exp_negative(double x)
     p = p * r + 0.5;
     p = p * r + 1.0;
     p = p * r + 1.0;
-    const uint64_t bits = (uint64_t)(1023 + (int)n) << 52; /* 2^n, n in -87..0 */
+    const uint64_t bits = (uint64_t)(1023 + n) << 52; /* 2^n, n in -87..0 */
     double scale;
     memcpy(&scale, &bits, sizeof scale);
     return p * scale;
@@ -94,12 +94,15 @@ static double exp_negative(double x)
 static enum mc_code find_best(const float *logits, uint32_t n, int32_t *id, struct mc_err *err)
 {
     uint32_t best = 0;
+    float top = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {
+        if (logits[i] <= top) continue; /* one comparison for nearly every token; false for NaN */
         if (isnan(logits[i]))
             return mc_fail(err, MC_EFORMAT, 0, "the logit of token %u is not a number: the model is damaged", (unsigned)i);
-        if (logits[i] > logits[best]) best = i;
+        top = logits[i];
+        best = i;
     }
-    if (isinf(logits[best]) && logits[best] < 0)
+    if (isinf(top) && top < 0)
         return mc_fail(err, MC_EFORMAT, 0, "all %u logits are minus infinity: the model is damaged", (unsigned)n);
     *id = (int32_t)best;
     return MC_OK;

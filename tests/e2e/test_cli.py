@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""The built program on the model that ships with it: answers, figures, round trips, mistakes.
+
+    test_cli.py PROGRAM MODELS_DIR DATA_DIR [unittest options]
+
+Each case starts the program with an environment of its own and looks at exit code, stdout and stderr. Standard library only.
+"""
+import json
+import math
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, MODELS, DATA = (os.path.abspath(p) for p in sys.argv[1:4])
+MODEL = os.path.join(MODELS, "tiny-dsv4.gguf")
+HELDOUT = os.path.join(DATA, "models", "heldout.txt")
+with open(os.path.join(DATA, "models", "expected.jsonl"), encoding="utf-8") as rows:
+    EXPECTED = [json.loads(line) for line in rows]
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="modchip-e2e-")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("MODCHIP_")}
+        self.env.update(XDG_CONFIG_HOME=self.dir, HOME=self.dir, MODCHIP_MODEL=MODEL, MODCHIP_THREADS="2")
+
+    def tearDown(self):
+        shutil.rmtree(self.dir)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "wb") as f:
+            f.write(text if isinstance(text, bytes) else text.encode())
+        return self.path(name)
+
+    def read(self, path):
+        with open(os.path.join(self.dir, path), "rb") as f:
+            return f.read()
+
+    def call(self, *args, stdin=b"", **env):
+        p = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, env={**self.env, **env}, cwd=self.dir, timeout=600)
+        return p.returncode, p.stdout, p.stderr.decode()
+
+    def ok(self, *args, **kw):
+        code, out, err = self.call(*args, **kw)
+        self.assertEqual(code, 0, err)
+        return out
+
+    def json(self, *args, **kw):
+        return json.loads(self.ok(*args, **kw))
+
+    def refused(self, want_code, says, *args, **kw):
+        """One line on stderr that says so, nothing on stdout."""
+        code, out, err = self.call(*args, **kw)
+        self.assertEqual(code, want_code, err)
+        self.assertEqual(out, b"")
+        lines = [line for line in err.splitlines() if "no model given" not in line]
+        self.assertEqual(len(lines), 1, err)
+        self.assertIn(says, lines[0])
+        self.assertTrue(lines[0].startswith("modchip: "), err)
+
+
+class Answers(Cli):
+    def test_expected_answers(self):
+        """Greedy answers, as text in the chat form and as ids of the raw prompt."""
+        for i, row in enumerate(EXPECTED):
+            with self.subTest(row["id"]):
+                args = ["--temp", "0", "--think", "off", "-p", row["user"]]
+                if row["system"]:
+                    args += ["--system", row["system"]]
+                self.assertEqual(self.ok("run", *args).decode(), row["output"])
+                if i % 6 == 0:
+                    got = self.json("run", "--json", "--temp", "0", "--raw", "-p", row["prompt"])
+                    self.assertEqual(got["token_ids"], row["output_tokens"])
+                    self.assertEqual(got["prompt_tokens"], len(row["prompt_tokens"]))
+                    self.assertEqual((got["text"], got["finish_reason"]), (row["output"], "stop"))
+
+    def test_same_answer_whatever_the_settings(self):
+        row = EXPECTED[27]
+        for extra in (["-t", "1"], ["-t", "3", "--pin", "off"], ["--batch", "3"], ["--isa", "scalar"], ["--kv", "f32"], ["--io", "mmap"]):
+            with self.subTest(extra):
+                got = self.ok("run", "--temp", "0", "--think", "off", "--system", row["system"], "-p", row["user"], *extra)
+                self.assertEqual(got.decode(), row["output"])
+
+    def test_prompt_from_file_and_stdin(self):
+        row = EXPECTED[14]
+        args = ["run", "--temp", "0", "--think", "off"]
+        self.assertEqual(self.ok(*args, "-f", self.write("q.txt", row["user"])).decode(), row["output"])
+        self.assertEqual(self.ok(*args, stdin=row["user"].encode()).decode(), row["output"])
+
+    def test_limits(self):
+        got = self.json("run", "--json", "--temp", "0", "--think", "off", "-n", "3", "-p", "Count to 7.")
+        self.assertEqual((got["tokens"], got["finish_reason"]), (3, "length"))
+        got = self.json("run", "--json", "--temp", "0", "--think", "off", "-n", "0", "-p", "Count to 7.")
+        self.assertEqual((got["tokens"], got["text"], got["finish_reason"]), (0, "", "length"))
+        got = self.json("run", "--json", "--temp", "0", "--think", "off", "-n", "30", "--ignore-eos", "-p", "Hello!")
+        self.assertEqual((got["tokens"], got["finish_reason"]), (30, "length"))
+
+    def test_full_context(self):
+        got = self.json("run", "--json", "--temp", "0", "--think", "off", "--ctx", "12", "--ignore-eos", "-p", "Hello!")
+        self.assertEqual(got["prompt_tokens"], 6)
+        self.assertEqual((got["tokens"], got["finish_reason"]), (7, "length"))  # the last one is not run any more
+        self.refused(2, "context holds 4", "run", "--ctx", "4", "-p", "Hello!")
+
+    def test_thinking_is_not_content(self):
+        got = self.json("run", "--json", "--temp", "0", "-n", "40", "-p", "What is 3 plus 4?")
+        self.assertNotIn("think>", got["text"])
+        self.assertIn("reasoning", got)
+        raw = self.ok("run", "--raw", "--temp", "0", "-n", "40", "-p", EXPECTED[4]["prompt"][: -len("</think>")]).decode()
+        self.assertIn("think>", raw)
+
+    def test_a_seed_repeats(self):
+        args = ["run", "--json", "--think", "off", "-n", "20", "--ignore-eos", "--temp", "1.5", "-p", "Tell me a story."]
+        one, two, three = (self.json(*args, "--seed", s)["token_ids"] for s in ("5", "5", "6"))
+        self.assertEqual(one, two)
+        self.assertNotEqual(one, three)
+
+    def test_markers_in_a_users_text_are_text(self):
+        got = self.json("run", "--json", "--temp", "0", "--think", "off", "-n", "1", "-p", "<\uff5cAssistant\uff5c>")
+        self.assertGreater(got["prompt_tokens"], 6)
+
+    def test_ctrl_c(self):
+        p = subprocess.Popen([PROGRAM, "run", "--raw", "--ignore-eos", "-p", "Once upon a time"], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=self.env)
+        p.stdout.read(1)
+        time.sleep(0.05)
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=60)
+        if p.returncode == 0:
+            self.skipTest("the answer was complete before the signal came")
+        self.assertEqual(p.returncode, 130, err)
+        self.assertIn(b"interrupted; context", err)
+
+    def test_closed_and_full_stdout(self):
+        if os.path.exists("/dev/full"):
+            with open("/dev/full", "wb") as full:
+                p = subprocess.run([PROGRAM, "run", "--think", "off", "-p", "Hello!"], stdout=full, stderr=subprocess.PIPE, env=self.env)
+            self.assertEqual(p.returncode, 1)
+            self.assertIn(b"standard output", p.stderr)
+
+
+class Chat(Cli):
+    def test_script(self):
+        row = EXPECTED[14]
+        script = f"{row['user']}\n/stats\n{EXPECTED[12]['user']}\n/undo\n/reset\n{row['user']}\n/quit\nnot read\n"
+        code, out, err = self.call("chat", "--temp", "0", "--think", "off", stdin=script.encode())
+        self.assertEqual(code, 0, err)
+        lines = out.decode().splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertEqual((lines[0], lines[2]), (row["output"], row["output"]))
+        self.assertIn("tok/s", err)
+
+    def test_second_turn_equals_one_rendered_prompt(self):
+        one, two = EXPECTED[14], EXPECTED[12]
+        out = self.ok("chat", "--temp", "0", "--think", "off", stdin=f"{one['user']}\n{two['user']}\n".encode()).decode().splitlines()
+        prompt = one["prompt"] + one["output"] + "<\uff5cend\u2581of\u2581sentence\uff5c>" + two["prompt"][len("<\uff5cbegin\u2581of\u2581sentence\uff5c>"):]
+        self.assertEqual(out[1], self.ok("run", "--raw", "--temp", "0", "-p", prompt).decode())
+
+    def test_mistakes(self):
+        code, out, err = self.call("chat", stdin=b"/nonsense\n")
+        self.assertEqual((code, out), (2, b""))
+        self.assertIn("/help", err)
+        self.assertEqual(self.call("chat", stdin=b"/think maybe\n")[0], 2)
+        self.assertEqual(self.call("chat", stdin=b"")[0], 0)
+
+
+class Numbers(Cli):
+    def test_perplexity_of_the_heldout_text(self):
+        got = self.json("ppl", "-f", HELDOUT, "--chunks", "12", "--kl-save", self.path("kept"))
+        self.assertEqual((got["tokens"], got["windows"]), (12 * 255, 12))
+        self.assertLess(abs(got["ppl"] / 56.8 - 1), 0.005)
+        self.assertAlmostEqual(math.exp(got["nll"]), got["ppl"], 6)
+        self.assertEqual(os.path.getsize(self.path("kept")), 40 + 12 * 255 * 2048 * 4)
+
+        same = self.json("ppl", "-f", HELDOUT, "--chunks", "12", "--kl", self.path("kept"), "-t", "1", "--batch", "100")
+        self.assertEqual((same["kl_mean"], same["kl_p99"], same["top1_match"], same["delta_ppl"]), (0, 0, 1, 0))
+        exact = self.json("ppl", "-f", HELDOUT, "--chunks", "12", "--kl", self.path("kept"), "--kv", "q8")
+        for key in ("kl_mean", "kl_p99", "kl_top10_mean", "kl_top10_p99"):
+            self.assertTrue(0 < exact[key] < 0.2, (key, exact))
+        self.assertTrue(0.9 < exact["top1_match"] <= exact["top3_match"] <= 1)
+        self.assertTrue(0.99 < exact["cos_mean"] <= 1)
+
+        self.refused(2, "--chunks", "ppl", "-f", HELDOUT, "--chunks", "11", "--kl", self.path("kept"))
+        other = self.write("other.txt", self.read(HELDOUT)[100:])
+        self.refused(2, "another text", "ppl", "-f", other, "--chunks", "12", "--kl", self.path("kept"))
+
+    def test_windows(self):
+        got = self.json("ppl", "-f", HELDOUT, "--chunk", "64", "--stride", "32", "--chunks", "5")
+        self.assertEqual((got["tokens"], got["windows"]), (5 * 31, 5))
+        self.refused(2, "one window needs 512", "ppl", "-f", self.write("short.txt", "Too short."))
+
+    def test_logits(self):
+        ids = EXPECTED[0]["prompt_tokens"] + EXPECTED[0]["output_tokens"][:-1]
+        text = ",".join(map(str, ids))
+        got = self.json("logits", "--tokens", text, "-o", self.path("all"))
+        n, vocab = len(ids), got["vocab"]
+        self.assertEqual(got["positions"], list(range(n)))
+        start = len(EXPECTED[0]["prompt_tokens"]) - 1
+        self.assertEqual(got["argmax"][start:], EXPECTED[0]["output_tokens"])
+        data = self.read("all")
+        self.assertEqual(len(data), n * vocab * 4)
+        row = struct.unpack(f"<{vocab}f", data[start * vocab * 4:(start + 1) * vocab * 4])
+        self.assertEqual(row.index(max(row)), EXPECTED[0]["output_tokens"][0])
+
+        some = self.json("logits", "--tokens", "@" + self.write("ids", text.replace(",", "\n")), "--positions", f"0,{start}", "-o", self.path("some"))
+        self.assertEqual(some["positions"], [0, start])
+        self.assertEqual(self.read("some"), data[:vocab * 4] + data[start * vocab * 4:(start + 1) * vocab * 4])
+
+    def test_logits_mistakes_leave_no_file(self):
+        out = self.path("x")
+        self.refused(2, "--tokens", "logits", "-o", out)
+        self.refused(2, "-o FILE", "logits", "--tokens", "1")
+        self.refused(2, "empty", "logits", "--tokens", "@" + self.write("none", ""), "-o", out)
+        self.refused(2, "ascending", "logits", "--tokens", "1,2,3", "--positions", "2,1", "-o", out)
+        self.refused(2, "entry 1", "logits", "--tokens", "1,2,3", "--positions", "3", "-o", out)
+        self.refused(2, "2048", "logits", "--tokens", "1,2048", "-o", out)
+        self.assertFalse(os.path.exists(out))
+        self.refused(1, "no-such-folder", "logits", "--tokens", "1", "-o", self.path("no-such-folder/x"))
+
+    def test_bench(self):
+        got = self.json("bench", "--json", "-p", "40", "-n", "6", "-r", "2", "--depth", "20")
+        for key in ("prefill_tok_s", "decode_tok_s"):
+            self.assertTrue(0 < got[key]["min"] <= got[key]["median"] <= got[key]["max"])
+        for key in ("bytes_per_token", "read_gb_s", "mem_bw_gb_s", "bus_share", "load_s", "load_gb_s", "rss_peak_bytes"):
+            self.assertGreater(got[key], 0, key)
+        self.assertAlmostEqual(got["read_gb_s"] / (got["decode_tok_s"]["median"] * got["bytes_per_token"] * 1e-9), 1, 6)
+        self.assertAlmostEqual(got["bus_share"] / (got["read_gb_s"] / got["mem_bw_gb_s"]), 1, 6)
+        facts = self.json("inspect", "--json")
+        # inspect counts the indexer, which this depth does not need; bench counts cache rows
+        self.assertLess(abs(got["bytes_per_token"] / facts["bytes_per_token"] - 1), 0.1)
+
+        only = self.json("bench", "--json", "--load")
+        self.assertEqual(sorted(only), ["isa", "load_gb_s", "load_s", "pinned", "rss_peak_bytes", "threads"])
+        self.assertIn(b"decode", self.ok("bench", "-p", "8", "-n", "2", "-r", "1"))
+        self.refused(2, "at most 4096", "bench", "--depth", "4000", "-p", "200")
+
+    def test_bench_kernels(self):
+        got = self.json("bench", "kernels", "rms_norm", "--json")
+        self.assertGreater(len(got["kernels"]), 0)
+        for row in got["kernels"]:
+            self.assertTrue(row["ok"], row)
+            self.assertEqual({"kernel", "isa", "ok", "weights_per_cycle", "gb_s", "speedup"} - set(row), set())
+
+
+class Text(Cli):
+    def test_round_trip(self):
+        text = "Hello, world! \u00e9\u4e2d\u6587 \U0001f44d\n\ttabs  and <think>markers</think>\r\n" * 3
+        ids = self.json("tokenize", "-p", text)
+        self.assertEqual(self.ok("detokenize", "--tokens", ",".join(map(str, ids))), text.encode())
+        self.assertEqual(self.ok("detokenize", stdin=json.dumps(ids).encode()), text.encode())
+        self.assertEqual(self.json("tokenize", stdin=text.encode()), ids)
+        self.assertEqual(self.json("detokenize", "--json", "-p", json.dumps(ids)), {"text": text, "tokens": len(ids)})
+
+    def test_a_vocabulary_without_tensors_is_enough(self):
+        gguf = os.path.join(DATA, "tokenizer", "dsv4-tokenizer.gguf")
+        self.assertEqual(self.json("tokenize", "-m", gguf, "-p", "<think>"), [128821])
+        self.assertEqual(self.ok("detokenize", "-m", gguf, "-p", "128821"), b"<think>")
+
+    def test_expected_prompts(self):
+        for row in EXPECTED[::7]:
+            self.assertEqual(self.json("tokenize", "-p", row["prompt"]), row["prompt_tokens"])
+
+    def test_mistakes(self):
+        self.refused(2, "entry 2", "detokenize", "-p", "1,2048")
+        self.refused(2, "both", "tokenize", "-p", "a", "-f", "b")
+
+
+class Files(Cli):
+    def test_inspect(self):
+        got = self.json("inspect", "--json", "--tensors", "--check")
+        self.assertEqual(got["metadata"]["general.architecture"], "deepseek4")
+        self.assertEqual(got["metadata"]["tokenizer.ggml.tokens"]["count"], 2048)
+        self.assertEqual(len(got["tensor_list"]), got["tensors"])
+        self.assertEqual(sum(t["bytes"] for t in got["tensor_list"]), got["tensor_bytes"])
+        self.assertEqual(sum(t["bytes"] for t in got["types"].values()), got["tensor_bytes"])
+        self.assertTrue(got["checked"])
+        self.assertIn(b"iq2_xxs", self.ok("inspect", MODEL))
+
+    def test_check_finds_a_broken_scale(self):
+        got = self.json("inspect", "--json", "--tensors")
+        tensor = next(t for t in got["tensor_list"] if t["type"] == "q8_0")
+        data = bytearray(self.read(MODEL))
+        rows = 3 * tensor["bytes"] // math.prod(tensor["shape"][1:])
+        data[tensor["offset"] + rows:tensor["offset"] + rows + 2] = b"\x00\x7e"  # NaN
+        path = self.write("broken.gguf", bytes(data))
+        self.refused(1, f"tensor {tensor['name']}: a weight in row 3", "inspect", path, "--check")
+
+    def test_cut_and_foreign_files(self):
+        data = self.read(MODEL)
+        for name, content in (("cut", data[:-1000]), ("head", data[:5000]), ("text", b"hello"), ("empty", b"")):
+            path = self.write(name, content)
+            self.refused(1, name, "run", "-m", path, "-p", "x")
+            self.refused(1, name, "inspect", path)
+        self.assertNotEqual(self.call("run", "-m", self.dir, "-p", "x")[0], 0)
+        self.refused(1, "missing.gguf", "run", "-m", self.path("missing.gguf"), "-p", "x")
+
+    def test_synth_models_run(self):
+        for preset in ("nano", "nano-quant"):
+            path = self.path(preset)
+            self.ok("synth", path, "--preset", preset)
+            self.ok("inspect", path, "--check")
+            got = self.json("run", "-m", path, "--json", "--temp", "0", "-n", "4", "--ignore-eos", "-p", "the")
+            self.assertEqual(got["tokens"], 4)
+        types = "attn=q4_1,shexp=nvfp4,embd=bf16,output=iq4_xs,comp=q5_0,indexer=q8_0,hc=bf16"
+        self.ok("synth", self.path("mix"), "--preset", "nano-quant", "--type", types, "--experts", "0:mxfp4/iq3_s,1:tq1_0,2-3:iq2_s/q3_K")
+        self.ok("logits", "-m", self.path("mix"), "--tokens", "5,6,7", "-o", self.path("l"))
+
+    def test_synth_on_a_full_disk(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        code, out, err = self.call("synth", "/dev/full")
+        self.assertEqual((code, len(err.splitlines())), (1, 1), err)
+
+
+class Settings(Cli):
+    def test_environment_and_config(self):
+        self.write("conf", "# mine\ntemp = 0\nthink = off\npredict = 2\n")
+        args = ["run", "--json", "-p", "Count to 7."]
+        self.assertEqual(self.json(*args, "--config", self.path("conf"))["tokens"], 2)
+        self.assertEqual(self.json(*args, MODCHIP_CONFIG=self.path("conf"), MODCHIP_PREDICT="3")["tokens"], 3)
+        self.assertEqual(self.json(*args, "-n", "4", MODCHIP_CONFIG=self.path("conf"), MODCHIP_PREDICT="3")["tokens"], 4)
+        os.mkdir(self.path("modchip"))
+        self.write("modchip/config", "predict = 5\nthink = off\ntemp = 0\n")
+        self.assertEqual(self.json(*args)["tokens"], 5)
+        self.write("modchip/config", "predict = 5\nthink = sometimes\n")
+        self.refused(2, "config:2: think", *args)
+
+    def test_bundled_model(self):
+        """Without -m the model is found beside the program, and a line says so."""
+        os.mkdir(self.path("bin"))
+        os.mkdir(self.path("models"))
+        shutil.copy(PROGRAM, self.path("bin"))
+        del self.env["MODCHIP_MODEL"]
+        program = os.path.join(self.dir, "bin", os.path.basename(PROGRAM))
+        args = [program, "run", "--temp", "0", "--think", "off", "--quiet", "-p", "What colour is snow?"]
+        p = subprocess.run(args, capture_output=True, env=self.env)
+        self.assertEqual(p.returncode, 2)
+        self.assertIn(b"-m FILE", p.stderr)
+        shutil.copy(MODEL, self.path("models"))
+        p = subprocess.run(args, capture_output=True, env=self.env)
+        self.assertEqual((p.returncode, p.stdout), (0, EXPECTED[14]["output"].encode()))
+        self.assertIn(b"models/tiny-dsv4.gguf", p.stderr)
+        self.assertEqual(len(p.stderr.splitlines()), 1)
+
+    def test_mistakes(self):
+        self.refused(2, "--help", )
+        self.refused(2, "unknown command 'frobnicate'", "frobnicate")
+        for name in ("serve", "ctl", "profile", "topo", "plan", "doctor", "tune", "repack", "dials"):
+            self.refused(2, f"{name} is not in this version", name, "--whatever")
+        self.refused(2, "--memory is not in this version", "run", "--memory", "1G", "-p", "x")
+        self.refused(2, "unknown option --nonsense", "run", "--nonsense")
+        self.refused(2, "unexpected argument 'junk'", "run", "-p", "x", "junk")
+        self.refused(2, "--ctx 5000", "run", "--ctx", "5000", "-p", "x")
+        self.refused(2, "--pin", "run", "--pin", "1,x", "-p", "x")
+        self.refused(2, "ppl needs -f", "ppl")
+        self.refused(2, "synth needs", "synth")
+
+    def test_help_and_version(self):
+        commands = ["run", "chat", "logits", "tokenize", "detokenize", "inspect", "ppl", "bench", "synth"]
+        overview = self.ok("--help").decode()
+        for name in commands:
+            self.assertIn(f"  {name} ", overview)
+            self.assertIn(f"modchip {name}", self.ok(name, "--help").decode())
+        self.assertNotIn("serve", overview)
+        self.assertIn("bench kernels", self.ok("bench", "kernels", "--help").decode())
+        version = self.ok("--version").decode()
+        self.assertRegex(version, r"modchip \d+\.\d+\.\d+")
+        self.assertRegex(version, r"kernels: (scalar|avx2|avx512)")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]] + sys.argv[4:])
