@@ -1,8 +1,11 @@
 /* check_matmul.c - products of every weight format: 1..33 columns, 1..37 rows and splits of them, short and real lengths.
  *
  * The twin runs once with all rows and columns; every smaller run must repeat its part of the bytes, because an output depends
- * on its row and column only. Each column of activations has a pattern of its own. */
+ * on its row and column only. Each column of activations has a pattern of its own. The packed form of the same weights (pack.h)
+ * must give the bytes of the file layout. */
 #include "kernels/check/ck.h"
+
+#include "kernels/pack.h"
 
 #include <stdio.h>
 
@@ -12,6 +15,8 @@ struct job {
     enum quant_type type;
     size_t k, stride, rows, cols;
     const char *w;
+    const char *packed; /* NULL: the file layout is checked */
+    size_t group_bytes;
     const void *x[COLS];
     const float *want; /* [cols][rows] */
 };
@@ -64,7 +69,10 @@ static void run_part(struct ck *k, const struct job *j, size_t r0, size_t rows, 
         y[c] = got + c * rows;
         memcpy(want + c * rows, j->want + (c0 + c) * j->rows + r0, 4 * rows);
     }
-    k->t->matmul[j->type](y, j->w + r0 * j->stride, j->stride, j->x + c0, j->k, rows, cols);
+    if (j->packed)
+        k->t->packed[j->type](y, j->packed + r0 / KERN_PACK_ROWS * j->group_bytes, j->x + c0, j->k, rows, cols);
+    else
+        k->t->matmul[j->type](y, j->w + r0 * j->stride, j->stride, j->x + c0, j->k, rows, cols);
     char what[64];
     snprintf(what, sizeof what, "rows %zu+%zu, columns %zu+%zu: y", r0, rows, c0, cols);
     ck_same_floats(k, want, got, rows * cols, what);
@@ -122,4 +130,64 @@ void check_matmul(struct ck *k, unsigned type, struct ck_numbers *out)
     out->ns8 = k->timer.best_ns;
     CK_BENCH(k) k->t->matmul[type](y, j.w, j.stride, j.x, 4096, bench_rows, 1);
     out->ns = k->timer.best_ns;
+}
+
+/* ---- packed form ---- */
+
+static struct job make_packed(struct ck *k, enum quant_type type, size_t n, size_t rows, size_t cols, enum ck_weights p)
+{
+    struct job j = make_job(k, type, n, rows, cols, 0, p);
+    j.group_bytes = kern_pack_group_bytes(type, n);
+    char *packed = ck_input_aligned(k, rows / KERN_PACK_ROWS * j.group_bytes, 0);
+    for (size_t g = 0; g < rows / KERN_PACK_ROWS; g++)
+        kern_pack_group(type, packed + g * j.group_bytes, j.w + g * KERN_PACK_ROWS * j.stride, j.stride, n);
+    j.packed = packed;
+    return j;
+}
+
+static void check_packed_shapes(struct ck *k, enum quant_type type)
+{
+    static const size_t blocks[] = {1, 2, 3, 5};
+    for (size_t i = 0; i < ARRAY_LEN(blocks) && ck_ok(k); i++) {
+        const struct job j = make_packed(k, type, blocks[i] * quant_info(type)->block_len, 80, i ? 14 : COLS, CK_W_RANDOM);
+        for (size_t cols = 1; cols <= j.cols; cols++) run_part(k, &j, 0, j.rows, 0, cols);
+        for (size_t r0 = 0; r0 < j.rows; r0 += KERN_PACK_ROWS) {
+            run_part(k, &j, r0, KERN_PACK_ROWS, 3, 1);
+            run_part(k, &j, r0, j.rows - r0, 5, 4);
+        }
+    }
+    for (enum ck_weights p = 0; p < CK_WEIGHTS && ck_ok(k); p++) {
+        const struct job j = make_packed(k, type, 512, 32, 13, p);
+        run_part(k, &j, 0, 32, 0, 1);
+        run_part(k, &j, 0, 32, 0, 13);
+    }
+}
+
+/* With the scalar table (bench only) the twin's product in the file layout is timed. */
+static double time_packed(struct ck *k, const struct job *j, float *const *y, size_t cols)
+{
+    CK_BENCH(k)
+    {
+        if (k->t == k->ref)
+            k->ref->matmul[j->type](y, j->w, j->stride, j->x, j->k, j->rows, cols);
+        else
+            k->t->packed[j->type](y, j->packed, j->x, j->k, j->rows, cols);
+    }
+    return k->timer.best_ns;
+}
+
+void check_packed(struct ck *k, unsigned type, struct ck_numbers *out)
+{
+    enum { N = 4096, BENCH_ROWS = 128 };
+    float *y[8];
+    if (k->t != k->ref) check_packed_shapes(k, type);
+    if (!ck_ok(k)) return;
+    const struct job j = make_packed(k, type, N, BENCH_ROWS, 8, CK_W_RANDOM);
+    for (size_t cols = 1; k->t != k->ref && cols <= 8; cols++) run_part(k, &j, 0, BENCH_ROWS, 0, cols);
+    float *room = ck_output(k, 4 * BENCH_ROWS * 8);
+    for (size_t c = 0; c < 8; c++) y[c] = room + c * BENCH_ROWS;
+    out->weights = N * BENCH_ROWS;
+    out->bytes = (double)(BENCH_ROWS / KERN_PACK_ROWS * j.group_bytes);
+    out->ns8 = time_packed(k, &j, y, 8);
+    out->ns = time_packed(k, &j, y, 1);
 }

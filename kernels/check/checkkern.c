@@ -15,14 +15,14 @@ struct op {
     size_t offset; /* of the slot in struct kern_table */
     ck_fn check;
     unsigned which;
+    bool optional; /* an empty slot is no finding */
 };
 
 typedef void (*any_fn)(void); /* every slot is a function pointer of this size */
 
-#define SLOT(name)                                                                                                             \
-    {                                                                                                                          \
-#name, offsetof(struct kern_table, name), check_##name, 0                                                              \
-    }
+/* clang-format off */
+#define SLOT(name) {#name, offsetof(struct kern_table, name), check_##name, 0, false}
+/* clang-format on */
 static const struct op float_ops[] = {
     SLOT(rms_norm), SLOT(sum_squares), SLOT(rope),          SLOT(hadamard),     SLOT(swiglu),
     SLOT(combine),  SLOT(pool),        SLOT(hyper_read),    SLOT(hyper_write),  SLOT(kv_store),
@@ -64,49 +64,65 @@ static bool seen_before(const struct walk *w, size_t table, size_t offset)
     return false;
 }
 
-/* Checks one slot at every instruction set that has a version of its own. */
+static struct check_row make_row(const struct walk *w, const struct op *op, size_t table, const struct ck_numbers *n,
+                                 double scalar_ns)
+{
+    struct check_row row = {op->name, w->set->isa[table], ck_ok(&w->ck), w->ck.detail, 0, 0, 0, 0};
+    if (n->ns > 0) {
+        row.weights_per_cycle = n->weights / (n->ns * w->ck.timer.ghz);
+        row.gb_s = n->bytes / n->ns;
+        row.speedup = scalar_ns / n->ns;
+    }
+    if (n->ns8 > 0) row.products_per_cycle8 = 8 * n->weights / (n->ns8 * w->ck.timer.ghz);
+    return row;
+}
+
+static bool any_has(const struct ck_tables *set, size_t offset)
+{
+    for (size_t i = 0; i < set->n; i++)
+        if (slot_of(&set->table[i], offset)) return true;
+    return false;
+}
+
+/* Checks one slot at every instruction set that has a version of its own. The scalar table has nothing to be compared with: it
+ * is run for its time. */
 static void run_op(struct walk *w, const struct op *op)
 {
     const struct check_options *opt = w->ck.opt;
     double scalar_ns = 0;
     if (opt->only && !strstr(op->name, opt->only)) return;
+    if (op->optional && !any_has(w->set, op->offset)) return;
     for (size_t i = 0; i < w->set->n; i++) {
         struct ck_numbers n = {0, 0, 0, 0};
-        struct check_row row = {op->name, w->set->isa[i], true, w->ck.detail, 0, 0, 0, 0};
         const bool scalar = i == 0, present = slot_of(&w->set->table[i], op->offset) != NULL;
-        const bool shown = !opt->isa || !strcmp(opt->isa, w->set->isa[i]);
-        if (present && (scalar ? !opt->bench : seen_before(w, i, op->offset) || !shown)) continue;
+        bool shown = !opt->isa || !strcmp(opt->isa, w->set->isa[i]);
+        if (scalar && (present || op->optional) && !opt->bench) continue;
+        if (!scalar && (present ? !shown || seen_before(w, i, op->offset) : op->optional)) continue;
+        if (scalar && !present) shown = false;
 
-        mc_log(MC_LOG_TRACE, "check: kernel=%s isa=%s", op->name,
-               w->set->isa[i]); /* the last line before a fault names the culprit */
+        mc_log(MC_LOG_TRACE, "check: kernel=%s isa=%s", op->name, w->set->isa[i]); /* names the culprit of a fault */
         w->ck.t = &w->set->table[i];
         w->ck.random = opt->seed;
         w->ck.detail[0] = 0;
-        if (present)
+        if (present || op->optional)
             op->check(&w->ck, op->which, &n);
         else
             ck_fail(&w->ck, "the slot is empty");
         if (scalar) scalar_ns = n.ns;
         if (!shown && ck_ok(&w->ck)) continue;
-        row.ok = ck_ok(&w->ck);
+        const struct check_row row = make_row(w, op, i, &n, scalar_ns);
         w->n_failed += !row.ok;
-        if (n.ns > 0) {
-            row.weights_per_cycle = n.weights / (n.ns * w->ck.timer.ghz);
-            row.gb_s = n.bytes / n.ns;
-            row.speedup = scalar_ns / n.ns;
-        }
-        if (n.ns8 > 0) row.products_per_cycle8 = 8 * n.weights / (n.ns8 * w->ck.timer.ghz);
         w->fn(w->user, &row);
     }
 }
 
-static void run_types(struct walk *w, const char *noun, size_t offset, size_t slot_size, ck_fn check)
+static void run_types(struct walk *w, const char *noun, size_t offset, size_t slot_size, ck_fn check, bool optional)
 {
     for (unsigned type = 0; type < QUANT_TYPE_COUNT; type++) {
         char name[32];
         if (!quant_info(type) || type == QUANT_I32) continue;
         snprintf(name, sizeof name, "%s %s", noun, quant_info(type)->name);
-        run_op(w, &(struct op){name, offset + type * slot_size, check, type});
+        run_op(w, &(struct op){name, offset + type * slot_size, check, type, optional});
     }
 }
 
@@ -114,11 +130,12 @@ static void run_all(struct walk *w)
 {
     static const char *const acts[QUANT_ACT_COUNT] = {"quantize f32", "quantize q8_0", "quantize q8_K"};
     const struct kern_table *t = NULL;
-    run_types(w, "matmul", offsetof(struct kern_table, matmul), sizeof t->matmul[0], check_matmul);
-    run_types(w, "dequantize", offsetof(struct kern_table, dequantize), sizeof t->dequantize[0], check_dequantize);
+    run_types(w, "matmul", offsetof(struct kern_table, matmul), sizeof t->matmul[0], check_matmul, false);
+    run_types(w, "packed", offsetof(struct kern_table, packed), sizeof t->packed[0], check_packed, true);
+    run_types(w, "dequantize", offsetof(struct kern_table, dequantize), sizeof t->dequantize[0], check_dequantize, false);
     for (unsigned act = 0; act < QUANT_ACT_COUNT; act++)
         run_op(w, &(struct op){acts[act], offsetof(struct kern_table, quantize) + act * sizeof t->quantize[0], check_quantize,
-                               act});
+                               act, false});
     for (size_t i = 0; i < ARRAY_LEN(float_ops); i++) run_op(w, &float_ops[i]);
 }
 

@@ -20,6 +20,7 @@ struct check_options {
     uint32_t cpu_flags; /* what may be used (kern_cpu_flags()) */
     uint64_t seed;
     bool bench;        /* measure too; then the scalar kernels have rows as well */
+    bool loose;        /* inputs end 64 bytes before the fence: for emulators that read what a mask hides (QEMU 7) */
     unsigned bench_ms; /* spent on each number; 0: 20 */
 };
 
@@ -27,12 +28,12 @@ struct check_options {
  * latency, timed just before, gives the cycles of a nanosecond. Each number is the best of many short runs on data that fits
  * L2. */
 struct check_row {
-    const char *kernel; /* "matmul iq1_s", "rms_norm" ... */
+    const char *kernel; /* "matmul iq1_s", "packed iq1_s" (same product, pack.h), "rms_norm" ... */
     const char *isa;    /* "scalar", "avx2", "avx2_vnni", "avx512" */
     bool ok;
     const char *detail;         /* "" or the first difference: case, element, both values, seed */
     double weights_per_cycle;   /* weights (other kernels: elements) of one column */
-    double products_per_cycle8; /* matmul with 8 columns: weights x columns; else 0 */
+    double products_per_cycle8; /* matmul and packed with 8 columns: weights x columns; else 0 */
     double gb_s;                /* bytes of weights (other kernels: bytes read and written) */
     double speedup;             /* against the scalar twin, one column */
 };

@@ -46,8 +46,8 @@ static char *next_fence(struct ck *k)
 
 static char *place(struct ck *k, size_t bytes, size_t alignment)
 {
-    char *p = next_fence(k) - bytes;
-    assert(bytes + 3 * MARGIN < k->slot_bytes - k->page_bytes);
+    char *p = next_fence(k) - bytes - (k->opt->loose ? MARGIN : 0);
+    assert(bytes + 4 * MARGIN < k->slot_bytes - k->page_bytes);
     return p - (uintptr_t)p % alignment;
 }
 

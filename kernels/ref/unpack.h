@@ -7,7 +7,7 @@
  *     I    = sum over the sub-blocks of a step of scale * sum(q * a)   M = sum of min * sum(a)
  *
  * Constant factors of a format (1/8, 1/4) are in d, exactly. The ternary formats with a shift of 1/8 store q = 8 * value +- 1,
- * so that I is eight times the sum and d carries 1/8. Private to ref/ and its tests. */
+ * so that I is eight times the sum and d carries 1/8. Private to ref/, pack.c and the tests. */
 #ifndef KERNELS_REF_UNPACK_H
 #define KERNELS_REF_UNPACK_H
 
