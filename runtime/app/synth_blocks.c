@@ -6,35 +6,24 @@
 #include "runtime/app/synth.h"
 
 #include "platform/base/hash.h"
+#include "runtime/app/block_scale.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum scale_form { SCALE_F16, SCALE_F16_MIN /* and a minimum behind it */, SCALE_IQ1_M, SCALE_E8M0, SCALE_E4M3 };
 enum { SAMPLE_WEIGHTS = 16384 };
 
-struct block_rule {
-    enum scale_form form;
-    uint8_t scale_at;
-    float min_factor; /* minimum = factor * scale */
-    bool random_sign; /* codes are not symmetric: half of the blocks get a negative scale */
-};
+/* Where a format stores a minimum: what part of the scale makes the weights have mean 0. */
+static float min_factor(enum quant_type type)
+{
+    return type == QUANT_Q4_1 ? -7.5f : type == QUANT_Q5_1 ? -15.5f : 1;
+}
 
-static const struct block_rule rules[QUANT_TYPE_COUNT] = {
-    [QUANT_Q4_0] = {SCALE_F16, 0, 0, true},      [QUANT_Q4_1] = {SCALE_F16_MIN, 0, -7.5f, false},
-    [QUANT_Q5_0] = {SCALE_F16, 0, 0, true},      [QUANT_Q5_1] = {SCALE_F16_MIN, 0, -15.5f, false},
-    [QUANT_Q8_0] = {SCALE_F16, 0, 0, false},     [QUANT_Q2_K] = {SCALE_F16_MIN, 80, 1, false},
-    [QUANT_Q3_K] = {SCALE_F16, 108, 0, false},   [QUANT_Q4_K] = {SCALE_F16_MIN, 0, 1, false},
-    [QUANT_Q5_K] = {SCALE_F16_MIN, 0, 1, false}, [QUANT_Q6_K] = {SCALE_F16, 208, 0, false},
-    [QUANT_IQ2_XXS] = {SCALE_F16, 0, 0, false},  [QUANT_IQ2_XS] = {SCALE_F16, 0, 0, false},
-    [QUANT_IQ3_XXS] = {SCALE_F16, 0, 0, false},  [QUANT_IQ1_S] = {SCALE_F16, 0, 0, false},
-    [QUANT_IQ4_NL] = {SCALE_F16, 0, 0, true},    [QUANT_IQ3_S] = {SCALE_F16, 0, 0, false},
-    [QUANT_IQ2_S] = {SCALE_F16, 0, 0, false},    [QUANT_IQ4_XS] = {SCALE_F16, 0, 0, false},
-    [QUANT_IQ1_M] = {SCALE_IQ1_M, 48, 0, false}, [QUANT_TQ1_0] = {SCALE_F16, 52, 0, false},
-    [QUANT_TQ2_0] = {SCALE_F16, 64, 0, false},   [QUANT_MXFP4] = {SCALE_E8M0, 0, 0, false},
-    [QUANT_NVFP4] = {SCALE_E4M3, 0, 0, false},   [QUANT_Q1_0] = {SCALE_F16, 0, 0, false},
-    [QUANT_Q2_0] = {SCALE_F16, 0, 0, false},
-};
+/* The codes are not symmetric and there is no minimum: half of the blocks get a negative scale. */
+static bool wants_random_sign(enum quant_type type)
+{
+    return type == QUANT_Q4_0 || type == QUANT_Q5_0 || type == QUANT_IQ4_NL;
+}
 
 void synth_random_init(struct synth_random *r, uint64_t seed, const char *name)
 {
@@ -130,39 +119,41 @@ static uint8_t e4m3_nearest(double scale)
 
 /* The bytes that stand for a scale, made once for a run of blocks. */
 struct scale_bytes {
+    struct block_scale place;
+    bool random_sign;
     uint16_t d, min;
     uint8_t exponent, e4m3;
 };
 
-static struct scale_bytes encode_scale(const struct block_rule *rule, double scale)
+static struct scale_bytes encode_scale(enum quant_type type, double scale)
 {
-    struct scale_bytes s;
+    struct scale_bytes s = {.place = block_scale_of(type), .random_sign = wants_random_sign(type)};
     s.d = kern_f32_to_f16((float)scale);
-    s.min = kern_f32_to_f16((float)scale * rule->min_factor);
+    s.min = kern_f32_to_f16((float)scale * min_factor(type));
     const int e = 127 + (int)lround(log2(scale));
     s.exponent = (uint8_t)(e < 1 ? 1 : e > 250 ? 250 : e);
-    s.e4m3 = rule->form == SCALE_E4M3 ? e4m3_nearest(scale) : 0;
+    s.e4m3 = type == QUANT_NVFP4 ? e4m3_nearest(scale) : 0;
     return s;
 }
 
-static void put_scale(const struct block_rule *rule, const struct scale_bytes *s, uint8_t *p)
+static void put_scale(const struct scale_bytes *s, uint8_t *block)
 {
-    switch (rule->form) {
+    uint8_t *p = block + s->place.at;
+    switch (s->place.form) {
+    case SCALE_NONE:
+        break;
     case SCALE_F16: /* the sign follows a random bit of the codes */
-        mc_store_u16(p + rule->scale_at, rule->random_sign ? (uint16_t)(s->d | (p[rule->scale_at + 2] & 1) << 15) : s->d);
+        mc_store_u16(p, s->random_sign ? (uint16_t)(s->d | (p[2] & 1) << 15) : s->d);
         break;
     case SCALE_F16_MIN:
-        mc_store_u16(p + rule->scale_at, s->d);
-        mc_store_u16(p + rule->scale_at + 2, s->min);
+        mc_store_u16(p, s->d);
+        mc_store_u16(p + 2, s->min);
         break;
-    case SCALE_IQ1_M: /* one hexadecimal digit on top of each of four words */
-        for (int i = 0; i < 4; i++) {
-            uint8_t *high = p + rule->scale_at + 2 * i + 1;
-            *high = (uint8_t)((*high & 0x0F) | (s->d >> (4 * i) & 15) << 4);
-        }
+    case SCALE_IQ1_M:
+        for (int i = 0; i < 4; i++) p[2 * i + 1] = (uint8_t)((p[2 * i + 1] & 0x0F) | (s->d >> (4 * i) & 15) << 4);
         break;
     case SCALE_E8M0:
-        p[0] = s->exponent;
+        *p = s->exponent;
         break;
     case SCALE_E4M3:
         memset(p, s->e4m3, 4);
@@ -202,11 +193,11 @@ void synth_fill(const struct synth_filler *f, struct synth_random *r, uint8_t *d
     }
     const size_t block_bytes = quant_info(f->type)->block_bytes, size = n_blocks * block_bytes;
     for (size_t i = 0; i < size; i += 8) mc_store_u64(dst + i, synth_random_next(r));
-    const struct scale_bytes s = encode_scale(&rules[f->type], f->scale);
+    const struct scale_bytes s = encode_scale(f->type, f->scale);
     for (size_t i = 0; i < n_blocks; i++) {
         uint8_t *block = dst + i * block_bytes;
         adjust_block(f->type, r, block);
-        put_scale(&rules[f->type], &s, block);
+        put_scale(&s, block);
     }
 }
 
