@@ -64,6 +64,7 @@ static void on_sigint(int sig)
 
 void os_interrupt_catch(void)
 {
+    atomic_store_explicit(&interrupts, 0, memory_order_relaxed);
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_sigint;

@@ -123,6 +123,8 @@ static BOOL WINAPI on_console_event(DWORD event)
 
 void os_interrupt_catch(void)
 {
+    atomic_store_explicit(&interrupts, 0, memory_order_relaxed);
+    (void)SetConsoleCtrlHandler(on_console_event, FALSE); /* at most one entry in the system's list */
     (void)SetConsoleCtrlHandler(on_console_event, TRUE);
 }
 
