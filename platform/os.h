@@ -46,6 +46,8 @@ struct mc_span os_map_bytes(const struct os_map *m);
 bool os_map_damaged(const struct os_map *m);
 /* Asks the system to bring a part in soon; never fails, never waits. */
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size);
+/* This part will not be read soon: its pages leave the process (they come back from the file when touched). Never fails. */
+void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size);
 
 /* Reads a whole small file (config, prompt, token list) of at most max_bytes; *data is malloc'ed, has a NUL behind its end, and
  * belongs to the caller. "-" is standard input. */
@@ -131,7 +133,8 @@ bool os_stdin_is_terminal(void);
 void os_console_setup(void);
 /* main's arguments as UTF-8 (Windows: from the wide command line; Linux: what main got). */
 void os_args_utf8(int *argc, char ***argv);
-/* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. */
+/* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. Calling it again forgets the
+ * first one. */
 void os_interrupt_catch(void);
 bool os_interrupted(void);
 

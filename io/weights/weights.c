@@ -132,6 +132,15 @@ const char *weights_damaged(const struct weights *w)
     return NULL;
 }
 
+void weights_not_needed(const struct weights *w, const void *data, uint64_t size)
+{
+    for (size_t p = 0; p < gguf_n_parts(w->gguf); p++) {
+        const struct mc_span map = os_map_bytes(w->maps[p]);
+        const uintptr_t at = (uintptr_t)data - (uintptr_t)map.data;
+        if (at < map.size) os_map_not_needed(w->maps[p], at, size);
+    }
+}
+
 void weights_prefault(const struct weights *w)
 {
     for (size_t p = 0; p < gguf_n_parts(w->gguf); p++) os_map_will_need(w->maps[p], 0, gguf_part_size(w->gguf, p));

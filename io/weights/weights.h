@@ -33,6 +33,9 @@ const void *weights_tensor(const struct weights *w, size_t tensor_idx);
  * then are worthless. Cheap enough to ask after every token. Threads: any. */
 const char *weights_damaged(const struct weights *w);
 
+/* These bytes of a tensor will not be read soon (they were copied elsewhere): their pages leave the process. Never fails. */
+void weights_not_needed(const struct weights *w, const void *data, uint64_t size);
+
 /* Asks the system to bring everything in soon, in file order. Never waits, never fails. */
 void weights_prefault(const struct weights *w);
 

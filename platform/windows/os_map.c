@@ -98,6 +98,13 @@ bool os_map_damaged(const struct os_map *m)
     return false;
 }
 
+void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size)
+{
+    if (m->copy_bytes || off >= m->size || size == 0) return;
+    /* Unlocking pages that are not locked fails, and takes them out of the working set: that is what we are after. */
+    (void)VirtualUnlock(m->base + off, size > m->size - off ? m->size - (size_t)off : (size_t)size);
+}
+
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size)
 {
     if (m->copy_bytes || off >= m->size || size == 0) return;

@@ -78,6 +78,31 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
     return code;
 }
 
+/* Memory left for others when matrices are packed on their own accord. */
+enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512 };
+
+/* Packs matrices as `layout` asks. The free memory is that of the machine or of this process's cgroup, whichever is less. */
+static enum mc_code make_resident(const char *layout, struct engine *e, struct mc_err *err)
+{
+    const bool automatic = !layout || !strcmp(layout, "auto"), packed = !automatic && !strcmp(layout, "packed");
+    if (!automatic && !packed && strcmp(layout, "file") != 0)
+        return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
+    if ((!automatic && !packed) || e->exact) return MC_OK;
+    const uint64_t available = os_memory_available_bytes(), slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
+    const uint64_t budget = available > slack ? available - slack : 0;
+    const enum mc_code code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, &e->resident, err);
+    if (code) return code;
+    if (packed && e->resident.n_left)
+        return mc_fail(err, MC_ENOMEM, 0, "--layout packed: %u matrices do not fit the %llu MiB that are free; use --layout auto or file",
+                       e->resident.n_left, (unsigned long long)(available >> 20));
+    if (e->resident.n_left)
+        mc_log(MC_LOG_WARN, "engine: layout packed=%u left=%u: %u matrices stay mapped from the file because %llu MiB are free; those are slower",
+               e->resident.n_packed, e->resident.n_left, e->resident.n_left, (unsigned long long)(available >> 20));
+    e->facts.packed_bytes = e->resident.memory_bytes;
+    e->facts.packed_file_bytes = e->resident.file_bytes;
+    return MC_OK;
+}
+
 static void count_bytes(struct engine *e)
 {
     for (size_t i = 0; i < gguf_n_parts(e->gguf); i++) e->facts.file_bytes += gguf_part_size(e->gguf, i);
@@ -92,6 +117,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     struct engine *e = calloc(1, sizeof *e);
     enum weights_io io = WEIGHTS_AUTO;
     enum mc_code code = e && shape ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
+    if (!code) e->exact = opt->arith == ENGINE_EXACT;
     if (!code) code = choose_kernels(opt->isa, e, err);
     if (!code) code = io_of_name(opt->io ? opt->io : "auto", &io, err);
     if (!code) code = gguf_open(opt->model_path, &e->gguf, err);
@@ -99,17 +125,17 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     if (!code) code = weights_open(e->gguf, io, &e->weights, err);
     if (!code) code = model_bind(e->gguf, e->weights, shape, &e->kern, &e->model, err);
     if (!code) e->bound = true;
+    if (!code) code = start_team(opt, e, err);
+    if (!code) code = make_resident(opt->layout, e, err);
     if (!code && weights_damaged(e->weights))
         code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened", weights_damaged(e->weights));
-    if (!code) code = start_team(opt, e, err);
     free(shape);
     if (code) {
         engine_close(e);
         return code;
     }
-    e->exact = opt->arith == ENGINE_EXACT;
     count_bytes(e);
-    weights_prefault(e->weights);
+    if (!e->resident.n_packed || e->resident.n_left) weights_prefault(e->weights);
     e->facts.load_s = (double)(os_clock_ns() - begin_ns) * 1e-9;
     mc_log(MC_LOG_INFO, "engine: open isa=%s threads=%u pinned=%d io=%s arith=%s", e->facts.isa, e->facts.n_threads, e->facts.pinned,
            weights_io_name(weights_mode(e->weights)), e->exact ? "exact" : "fast");
@@ -121,6 +147,7 @@ void engine_close(struct engine *e)
 {
     if (!e) return;
     if (e->team) workers_destroy(e->team);
+    resident_destroy(&e->resident);
     if (e->bound) model_unbind(&e->model);
     if (e->weights) weights_close(e->weights);
     if (e->gguf) gguf_close(e->gguf);

@@ -29,6 +29,8 @@ struct engine_options {
     const char *isa;         /* "auto", "scalar", "avx2", "avx512"; NULL = auto */
     const char *io;          /* "auto", "mmap"; NULL = auto. Others are refused by name until streaming lands */
     enum engine_arith arith;
+    const char *layout;      /* "auto": matrices are packed (16 rows interleaved, in large pages) as far as memory allows; "file": never; "packed":
+                                all of them, or MC_ENOMEM. NULL = auto. The results are the same bits */
 };
 
 struct engine_facts {
@@ -39,6 +41,8 @@ struct engine_facts {
     uint64_t tensor_bytes;
     /* Weight bytes that one decoded token reads, as the file stores them (routed experts: the used ones). */
     uint64_t token_bytes_layers, token_bytes_head;
+    uint64_t packed_bytes;       /* memory of the packed matrices */
+    uint64_t packed_file_bytes;  /* what the same matrices take in the file */
     double load_s;
 };
 

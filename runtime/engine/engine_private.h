@@ -3,6 +3,7 @@
 #define RUNTIME_ENGINE_ENGINE_PRIVATE_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/resident.h"
 #include "runtime/model/forward.h"
 
 struct weights;
@@ -12,6 +13,7 @@ struct engine {
     struct gguf *gguf;
     struct weights *weights;
     struct model model;
+    struct resident resident;
     struct workers *team;
     struct engine_facts facts;
     bool exact;

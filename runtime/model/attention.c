@@ -179,7 +179,7 @@ static void project_output(const struct layer_weights *L, struct flow *f, struct
         size_t n = 0;
         for (; g < s->n_group && n < 16; g++, n++) {
             list[n] = product_of(&L->out_a, &f->o, low.f + (size_t)g * s->o_lora, low.f_stride, f->n);
-            list[n].w += (size_t)g * s->o_lora * L->out_a.row_bytes;
+            list[n].first_row = g * s->o_lora;
             list[n].rows = s->o_lora;
             list[n].x_first = g;
             list[n].x_step = s->n_group;

@@ -282,6 +282,24 @@ void model_unbind(struct model *m)
     m->arena = NULL;
 }
 
+void model_each_matrix(struct model *m, void (*fn)(void *user, struct matrix *matrix), void *user)
+{
+    fn(user, &m->output);
+    for (uint32_t il = 0; il < m->shape.n_layer; il++) {
+        struct layer_weights *L = &m->layers[il];
+        struct matrix *const dense[] = {&L->q_a, &L->q_b, &L->kv, &L->out_a, &L->out_b, &L->router, &L->gate_shared, &L->up_shared, &L->down_shared};
+        for (size_t i = 0; i < ARRAY_LEN(dense); i++) fn(user, dense[i]);
+        struct matrix *const compressed[] = {&L->comp.kv, &L->comp.gate, &L->index_comp.kv, &L->index_comp.gate, &L->index_q_b, &L->index_proj};
+        for (size_t i = 0; i < (L->ratio == 4 ? 6u : L->ratio ? 2u : 0u); i++) fn(user, compressed[i]);
+    }
+    for (uint32_t il = 0; il < m->shape.n_layer; il++) {
+        struct layer_weights *L = &m->layers[il];
+        fn(user, &L->gate);
+        fn(user, &L->up);
+        fn(user, &L->down);
+    }
+}
+
 /* The share of an expert matrix that `used` of its slabs are. */
 static uint64_t used_bytes(const struct matrix *m, uint32_t used)
 {

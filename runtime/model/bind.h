@@ -20,12 +20,10 @@ struct matrix {
     enum quant_type type;
     uint32_t k, rows, count;
     size_t row_bytes;
+    /* The same matrices with 16 rows interleaved (kernels/pack.h), or NULL; filled by the engine where it pays. */
+    const uint8_t *packed;
+    size_t group_bytes;
 };
-
-static inline const uint8_t *matrix_slab(const struct matrix *m, uint32_t i)
-{
-    return m->data + (size_t)i * m->rows * m->row_bytes;
-}
 
 static inline uint64_t matrix_bytes(const struct matrix *m)
 {
@@ -71,6 +69,9 @@ struct model {
 MC_MUST_CHECK enum mc_code model_bind(const struct gguf *g, const struct weights *w, const struct model_shape *shape,
                                       const struct kern_table *kern, struct model *out, struct mc_err *err);
 void model_unbind(struct model *m);
+
+/* Calls fn for every matrix that products read, those of every token first, then the routed experts layer by layer. */
+void model_each_matrix(struct model *m, void (*fn)(void *user, struct matrix *matrix), void *user);
 
 /* Weight bytes that one token reads in the layers and in the head (index queries and their scores apart). */
 void model_token_bytes(const struct model *m, uint64_t *layers, uint64_t *head);

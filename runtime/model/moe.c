@@ -36,7 +36,7 @@ static struct product expert_product(const struct flow *f, const struct matrix *
 {
     const uint32_t first = f->expert_first[e];
     struct product p = product_of(W, x, y, y_stride, f->expert_first[e + 1] - first);
-    p.w = matrix_slab(W, e);
+    p.first_row = e * W->rows;
     p.x_rows = x_rows + first;
     p.y_rows = f->expert_slots + first;
     return p;

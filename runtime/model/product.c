@@ -1,6 +1,7 @@
 /* product.c - see product.h */
 #include "runtime/model/product.h"
 
+#include "kernels/pack.h"
 #include "topology/workers.h"
 
 #include <assert.h>
@@ -43,9 +44,12 @@ static void run_tile(const struct product_env *env, const struct product *p, uin
         x[c - c0] = kind == QUANT_ACT_F32 ? (const void *)(p->x->f + row * p->x->f_stride) : p->x->q[kind] + row * p->x->q_stride[kind];
         y[c - c0] = p->y + (p->y_rows ? p->y_rows[c] : c) * p->y_stride + r0;
     }
-    const uint8_t *w = p->w + (size_t)r0 * W->row_bytes;
+    const size_t row = (size_t)p->first_row + r0;
+    const uint8_t *w = W->data + row * W->row_bytes;
     if (env->exact)
         kern_matmul_exact(env->kern, W->type, y, w, W->row_bytes, (const float *const *)x, W->k, r1 - r0, c1 - c0, env->scratch[worker]);
+    else if (W->packed && row % KERN_PACK_ROWS == 0 && r1 % KERN_PACK_ROWS == r0 % KERN_PACK_ROWS)
+        env->kern->packed[W->type](y, W->packed + row / KERN_PACK_ROWS * W->group_bytes, x, W->k, r1 - r0, c1 - c0);
     else
         env->kern->matmul[W->type](y, w, W->row_bytes, x, W->k, r1 - r0, c1 - c0);
 }

@@ -22,7 +22,7 @@ struct act {
 /* y[y_row(c)][r] = W[r] . x[x_row(c)],  x_row(c) = x_rows ? x_rows[c] : x_first + c * x_step,  y_row(c) = y_rows ? y_rows[c] : c. */
 struct product {
     const struct matrix *W;
-    const uint8_t *w;          /* first row (inside W->data) */
+    uint32_t first_row;        /* counted through all of W's matrices */
     uint32_t rows, cols;
     const struct act *x;
     const uint32_t *x_rows, *y_rows;
@@ -38,10 +38,10 @@ struct product_env {
     float *const *scratch;     /* by worker id: exact_scratch floats (exact only) */
 };
 
-/* The whole of matrix W on rows 0..cols-1 of x. */
+/* The whole of the (first) matrix W on rows 0..cols-1 of x. */
 static inline struct product product_of(const struct matrix *W, const struct act *x, float *y, size_t y_stride, uint32_t cols)
 {
-    return (struct product){.W = W, .w = W->data, .rows = W->rows, .cols = cols, .x = x, .x_step = 1, .y = y, .y_stride = y_stride};
+    return (struct product){.W = W, .rows = W->rows, .cols = cols, .x = x, .x_step = 1, .y = y, .y_stride = y_stride};
 }
 
 /* Run by every worker with equal arguments; at most one list between two barriers. Does not wait for the others. */

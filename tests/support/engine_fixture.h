@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 /* "nano", "nano-f16", "nano-quant", or "tiny": the bundled model. */
-static inline struct engine *fixture_engine(const char *model, enum engine_arith arith, const char *isa, unsigned n_threads)
+static inline struct engine *fixture_engine_layout(const char *model, enum engine_arith arith, const char *isa, unsigned n_threads, const char *layout)
 {
     char path[512];
     struct engine *e = NULL;
@@ -23,9 +23,14 @@ static inline struct engine *fixture_engine(const char *model, enum engine_arith
         snprintf(path, sizeof path, "%s/tiny-dsv4.gguf", MC_MODELS);
     else
         snprintf(path, sizeof path, "%s/golden/%s.gguf", MC_TEST_DATA, model);
-    const struct engine_options opt = {.model_path = path, .arith = arith, .isa = isa, .n_threads = n_threads, .pin = "off"};
+    const struct engine_options opt = {.model_path = path, .arith = arith, .isa = isa, .n_threads = n_threads, .pin = "off", .layout = layout};
     if (engine_open(&opt, &e, &err)) fail_msg("%s", err.msg);
     return e;
+}
+
+static inline struct engine *fixture_engine(const char *model, enum engine_arith arith, const char *isa, unsigned n_threads)
+{
+    return fixture_engine_layout(model, arith, isa, n_threads, "auto");
 }
 
 static inline struct session *fixture_session(struct engine *e, uint32_t n_ctx, uint32_t n_batch, enum kern_kv kv)

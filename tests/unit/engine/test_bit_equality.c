@@ -1,5 +1,7 @@
 /* The same logits, to the bit, whatever the number of workers, the split of the prompt into chunks, the way back (rewind at every residue of
- * the 4- and 128-blocks, and beyond the reach) and through a snapshot. Judged against one run of one worker, all tokens in one chunk. */
+ * the 4- and 128-blocks, and beyond the reach), through a snapshot, with matrices packed or in the file layout. Judged against one run of one
+ * worker, all tokens in one chunk, file layout. */
+#include "kernels/cpu_flags.h"
 #include "tests/support/engine_fixture.h"
 
 enum { TOKENS = 400 };
@@ -14,7 +16,7 @@ struct reference {
 
 static struct reference make_reference(const char *model, enum kern_kv kv)
 {
-    struct engine *e = fixture_engine(model, ENGINE_FAST, "auto", 1);
+    struct engine *e = fixture_engine_layout(model, ENGINE_FAST, "auto", 1, "file");
     struct session *s = fixture_session(e, TOKENS, TOKENS, kv);
     struct reference r = {.n_vocab = engine_shape(e)->n_vocab};
     r.ids = fixture_tokens(TOKENS, r.n_vocab, 7);
@@ -60,6 +62,36 @@ static void threads_and_chunks_change_no_bit(void **state)
             }
             free_reference(&r);
         }
+}
+
+static void layouts_change_no_bit(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {"packed", "file"}, *const isas[] = {"scalar", "avx2", "avx512"};
+    for (size_t m = 0; m < ARRAY_LEN(models); m++) {
+        struct reference r = make_reference(models[m], KERN_KV_F16);
+        for (size_t i = 0; i < ARRAY_LEN(isas); i++)
+            for (size_t l = 0; l < ARRAY_LEN(layouts); l++) {
+                uint32_t flags;
+                if (kern_isa_flags(isas[i], &flags)) continue;
+                struct engine *e = fixture_engine_layout(models[m], ENGINE_FAST, isas[i], 2, layouts[l]);
+                struct session *s = fixture_session(e, TOKENS, 33, KERN_KV_F16);
+                fixture_append(s, r.ids, 70);
+                assert_logits_at(s, &r, 69);
+                for (uint32_t n = 70; n < 75; n++) {
+                    fixture_append(s, r.ids + n, 1);
+                    assert_logits_at(s, &r, n);
+                }
+                struct engine_facts facts;
+                engine_facts_get(e, &facts);
+                if (l == 1) assert_int_equal(facts.packed_bytes, 0);
+                printf("%s %s %s: %llu packed bytes for %llu in the file\n", models[m], isas[i], layouts[l],
+                       (unsigned long long)facts.packed_bytes, (unsigned long long)facts.packed_file_bytes);
+                session_destroy(s);
+                engine_close(e);
+            }
+        free_reference(&r);
+    }
 }
 
 static void appends_of_any_size_change_no_bit(void **state)
@@ -207,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_and_chunks_change_no_bit),
+        cmocka_unit_test(layouts_change_no_bit),
         cmocka_unit_test(appends_of_any_size_change_no_bit),
         cmocka_unit_test(rewind_to_every_residue_is_exact),
         cmocka_unit_test(rewind_beyond_the_reach_runs_the_tokens_again),
