@@ -61,7 +61,7 @@ MC_INLINE void unpack_iq1_s(struct tile_k *t, struct tile_k_sink *k, const struc
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq1_s, d)), _mm256_set1_ps(0.125f));
     TILE_FOR_8(piece_iq1_s, t, k, scratch);
 }
-TILE_K_MATMUL(iq1_s, .sub = 4, .group = 4, .fix = true)
+TILE_K_MATMUL(iq1_s, 4, .sub = 4, .group = 4, .fix = true)
 
 /* ---- iq1_m ---- */
 
@@ -124,7 +124,7 @@ MC_INLINE void unpack_iq1_m(struct tile_k *t, struct tile_k_sink *k, const struc
         TILE_FOR_8(piece_iq1_m, t, k, scratch, plus, e);
     }
 }
-TILE_K_MATMUL(iq1_m, .sub = 2, .group = 2, .fix = true)
+TILE_K_MATMUL(iq1_m, 4, .sub = 2, .group = 2, .fix = true)
 
 void avx2_matmul_iq1(struct kern_table *t)
 {

@@ -84,7 +84,7 @@ MC_INLINE void unpack_iq2_xxs(struct tile_k *t, struct tile_k_sink *k, const str
     const struct tile_rows rows = CODEBOOK_ROWS(signs);
     TILE_FOR_4(eight_octets, t, k, entry_iq2_xxs, r, &rows, 0);
 }
-TILE_K_MATMUL(iq2_xxs, .sub = 4, .group = 1, .fix = true, .split = true)
+TILE_K_MATMUL(iq2_xxs, 4, .sub = 4, .group = 1, .fix = true, .split = true)
 
 MC_INLINE const void *entry_iq2_xs(const void *idx, int row, int g)
 {
@@ -109,7 +109,7 @@ MC_INLINE void unpack_iq2_xs(struct tile_k *t, struct tile_k_sink *k, const stru
     const struct tile_rows rows = CODEBOOK_ROWS(signs);
     TILE_FOR_4(eight_octets, t, k, entry_iq2_xs, codebook_scratch(idx), &rows, 0);
 }
-TILE_K_MATMUL(iq2_xs, .sub = 2, .group = 1, .fix = true, .split = true)
+TILE_K_MATMUL(iq2_xs, 4, .sub = 2, .group = 1, .fix = true, .split = true)
 
 MC_INLINE const void *entry_iq2_s(const void *idx, int row, int g)
 {
@@ -136,7 +136,7 @@ MC_INLINE void unpack_iq2_s(struct tile_k *t, struct tile_k_sink *k, const struc
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq2_s, d)), _mm256_set1_ps(0.125f));
     TILE_FOR_4(eight_octets, t, k, entry_iq2_s, codebook_scratch(idx), r, AT(iq2_s, sg));
 }
-TILE_K_MATMUL(iq2_s, .sub = 2, .group = 1, .fix = true, .split = true)
+TILE_K_MATMUL(iq2_s, 4, .sub = 2, .group = 1, .fix = true, .split = true)
 
 /* ---- entries of four magnitudes ---- */
 
@@ -172,7 +172,7 @@ MC_INLINE void unpack_iq3_xxs(struct tile_k *t, struct tile_k_sink *k, const str
     const struct tile_rows rows = CODEBOOK_ROWS(signs);
     TILE_FOR_4(sixteen_quads, t, k, entry_iq3_xxs, r, &rows, 0, BIAS_IQ3_XXS);
 }
-TILE_K_MATMUL(iq3_xxs, .sub = 4, .group = 1, .fix = true, .split = true)
+TILE_K_MATMUL(iq3_xxs, 4, .sub = 4, .group = 1, .fix = true, .split = true)
 
 /* 64 indices of a row: bit n mod 8 of qh[n/8] above byte n of lo. */
 MC_INLINE void indices_iq3_s(uint16_t idx[64], const uint8_t *p)
@@ -200,7 +200,7 @@ MC_INLINE void unpack_iq3_s(struct tile_k *t, struct tile_k_sink *k, const struc
     t->d = tile_f16(r, AT(iq3_s, d));
     TILE_FOR_4(sixteen_quads, t, k, entry_iq3_s, codebook_scratch(idx), r, AT(iq3_s, sg), BIAS_IQ3_S);
 }
-TILE_K_MATMUL(iq3_s, .sub = 4, .group = 4, .fix = true, .split = true)
+TILE_K_MATMUL(iq3_s, 4, .sub = 4, .group = 4, .fix = true, .split = true)
 
 /* ---- iq4_xs: nibbles through a table ---- */
 
@@ -240,7 +240,7 @@ MC_INLINE void unpack_iq4_xs(struct tile_k *t, struct tile_k_sink *k, const stru
     t->d = tile_f16(r, AT(iq4_xs, d));
     TILE_FOR_8(piece_iq4_xs, t, k, r);
 }
-TILE_K_MATMUL(iq4_xs, .sub = 4, .group = 1, .is_signed = true)
+TILE_K_MATMUL(iq4_xs, 3, .sub = 4, .group = 1, .is_signed = true)
 
 void avx2_matmul_iquant(struct kern_table *t)
 {

@@ -49,7 +49,7 @@ MC_INLINE void unpack_q4_K(struct tile_k *t, struct tile_k_sink *k, const struct
     packed_head(t, r);
     TILE_FOR_8(piece_q4_K, t, k, r);
 }
-TILE_K_MATMUL(q4_K, .sub = 4, .group = 4, .min = true)
+TILE_K_MATMUL(q4_K, 3, .sub = 4, .group = 4, .min = true)
 
 /* Bit j of each byte at bit 4. */
 MC_INLINE __m256i fifth_bit(__m256i h, int j)
@@ -81,7 +81,7 @@ MC_INLINE void unpack_q5_K(struct tile_k *t, struct tile_k_sink *k, const struct
     packed_head(t, r);
     TILE_FOR_2(half_q5_K, t, k, r);
 }
-TILE_K_MATMUL(q5_K, .sub = 4, .group = 4, .min = true)
+TILE_K_MATMUL(q5_K, 3, .sub = 4, .group = 4, .min = true)
 
 /* ---- q6_K: codes 0..63, bias 32 ---- */
 
@@ -113,7 +113,7 @@ MC_INLINE void unpack_q6_K(struct tile_k *t, struct tile_k_sink *k, const struct
     t->d = tile_f16(r, AT(q6_K, d));
     TILE_FOR_4(piece_q6_K, t, k, r);
 }
-TILE_K_MATMUL(q6_K, .sub = 2, .group = 2, .fix = true)
+TILE_K_MATMUL(q6_K, 3, .sub = 2, .group = 2, .fix = true)
 
 /* ---- q2_K, q3_K ---- */
 
@@ -164,7 +164,7 @@ MC_INLINE void unpack_q2_K(struct tile_k *t, struct tile_k_sink *k, const struct
     t->dmin = tile_f16(r, AT(q2_K, dmin));
     TILE_FOR_2(half_q2_K, t, k, r);
 }
-TILE_K_MATMUL(q2_K, .sub = 2, .group = 2, .min = true)
+TILE_K_MATMUL(q2_K, 3, .sub = 2, .group = 2, .min = true)
 
 MC_INLINE void unpack_q3_K(struct tile_k *t, struct tile_k_sink *k, const struct tile_rows *r)
 {
@@ -182,7 +182,7 @@ MC_INLINE void unpack_q3_K(struct tile_k *t, struct tile_k_sink *k, const struct
     t->d = tile_f16(r, AT(q3_K, d));
     TILE_FOR_2(half_q3_K, t, k, r);
 }
-TILE_K_MATMUL(q3_K, .sub = 2, .group = 2, .fix = true)
+TILE_K_MATMUL(q3_K, 3, .sub = 2, .group = 2, .fix = true)
 
 void avx2_matmul_kquant(struct kern_table *t)
 {

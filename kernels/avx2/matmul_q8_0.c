@@ -51,7 +51,7 @@ MC_INLINE void unpack_q4_0(struct tile_b *t, struct tile_b_sink *k, const struct
     t->d[g / 4] = tile_f16(r, AT(q4_0, d));
     put_nibbles(t, k, r, AT(q4_0, qs), g);
 }
-TILE_B_MATMUL(q4_0, .len = 32, .step = 4, .bias = 8, .narrow = true)
+TILE_B_MATMUL(q4_0, 1, .len = 32, .step = 4, .bias = 8, .narrow = true)
 
 MC_INLINE void unpack_q4_1(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
@@ -59,14 +59,14 @@ MC_INLINE void unpack_q4_1(struct tile_b *t, struct tile_b_sink *k, const struct
     t->m[g / 4] = tile_f16(r, AT(q4_1, m));
     put_nibbles(t, k, r, AT(q4_1, qs), g);
 }
-TILE_B_MATMUL(q4_1, .len = 32, .step = 4, .narrow = true, .min = true)
+TILE_B_MATMUL(q4_1, 1, .len = 32, .step = 4, .narrow = true, .min = true)
 
 MC_INLINE void unpack_iq4_nl(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
     t->d[g / 4] = tile_f16(r, AT(iq4_nl, d));
     put_values(t, k, r, AT(iq4_nl, qs), g, table_of(quant_iq4_values, 0));
 }
-TILE_B_MATMUL(iq4_nl, .len = 32, .step = 4, .is_signed = true)
+TILE_B_MATMUL(iq4_nl, 1, .len = 32, .step = 4, .is_signed = true)
 
 /* (float) half of 2^(e-127); e < 2 is subnormal. */
 MC_INLINE __m256 e8m0_half_8(const struct tile_rows *r, size_t off)
@@ -84,7 +84,7 @@ MC_INLINE void unpack_mxfp4(struct tile_b *t, struct tile_b_sink *k, const struc
     t->d[g / 4] = e8m0_half_8(r, AT(mxfp4, e));
     put_values(t, k, r, AT(mxfp4, qs), g, table_of(quant_fp4_values, 12));
 }
-TILE_B_MATMUL(mxfp4, .len = 32, .step = 4, .bias = 12)
+TILE_B_MATMUL(mxfp4, 3, .len = 32, .step = 4, .bias = 12)
 
 /* ---- five bits: bit i of qh belongs to weight i ---- */
 
@@ -108,7 +108,7 @@ MC_INLINE void unpack_q5_0(struct tile_b *t, struct tile_b_sink *k, const struct
     t->d[g / 4] = tile_f16(r, AT(q5_0, d));
     put_five_bits(t, k, r, AT(q5_0, qs), AT(q5_0, qh), g);
 }
-TILE_B_MATMUL(q5_0, .len = 32, .step = 4, .bias = 16)
+TILE_B_MATMUL(q5_0, 1, .len = 32, .step = 4, .bias = 16)
 
 MC_INLINE void unpack_q5_1(struct tile_b *t, struct tile_b_sink *k, const struct tile_rows *r, int g)
 {
@@ -116,7 +116,7 @@ MC_INLINE void unpack_q5_1(struct tile_b *t, struct tile_b_sink *k, const struct
     t->m[g / 4] = tile_f16(r, AT(q5_1, m));
     put_five_bits(t, k, r, AT(q5_1, qs), AT(q5_1, qh), g);
 }
-TILE_B_MATMUL(q5_1, .len = 32, .step = 4, .min = true)
+TILE_B_MATMUL(q5_1, 1, .len = 32, .step = 4, .min = true)
 
 /* ---- whole bytes ---- */
 
@@ -126,7 +126,7 @@ MC_INLINE void unpack_q8_0(struct tile_b *t, struct tile_b_sink *k, const struct
     tile_b_put(t, k, g, tile_load_16(r, AT(q8_0, q)));
     tile_b_put(t, k, g + 2, tile_load_16(r, AT(q8_0, q) + 16));
 }
-TILE_B_MATMUL(q8_0, .len = 32, .step = 4, .is_signed = true)
+TILE_B_MATMUL(q8_0, 3, .len = 32, .step = 4, .is_signed = true)
 
 /* ---- q2_0: four consecutive weights in a byte ---- */
 
@@ -158,7 +158,7 @@ MC_INLINE void unpack_q2_0(struct tile_b *t, struct tile_b_sink *k, const struct
     piece_q2_0(t, k, &q, g, 4);
     piece_q2_0(t, k, &q, g, 6);
 }
-TILE_B_MATMUL(q2_0, .len = 64, .step = 4, .bias = 1, .narrow = true)
+TILE_B_MATMUL(q2_0, 3, .len = 64, .step = 4, .bias = 1, .narrow = true)
 
 /* ---- q1_0: a bit a weight; nvfp4: a scale for 16 ---- */
 
@@ -179,7 +179,7 @@ MC_INLINE void unpack_q1_0(struct tile_b *t, struct tile_b_sink *k, const struct
     for (int j = 0; j < 4; j++) t->d[g / 4 + j] = d;
     TILE_FOR_8(piece_q1_0, t, k, &q, g);
 }
-TILE_B_MATMUL(q1_0, .len = 128, .step = 4, .bias = 1, .narrow = true)
+TILE_B_MATMUL(q1_0, 1, .len = 128, .step = 4, .bias = 1, .narrow = true)
 
 /* Half of the E4M3 value, bit 7 ignored, 0x7F: 0. As a float16 the byte's fields read 2^-8 times too small: shift, scale. */
 MC_INLINE __m256 ue4m3_half_8(const struct tile_rows *r, size_t off)
@@ -208,7 +208,7 @@ MC_INLINE void unpack_nvfp4(struct tile_b *t, struct tile_b_sink *k, const struc
     piece_nvfp4(t, k, r, g, 0);
     piece_nvfp4(t, k, r, g, 1);
 }
-TILE_B_MATMUL(nvfp4, .len = 64, .step = 2, .is_signed = true)
+TILE_B_MATMUL(nvfp4, 1, .len = 64, .step = 2, .is_signed = true)
 
 void avx2_matmul_q8_0(struct kern_table *t)
 {

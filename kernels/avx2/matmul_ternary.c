@@ -33,7 +33,7 @@ MC_INLINE void unpack_tq2_0(struct tile_k *t, struct tile_k_sink *k, const struc
     set_head(t, r, AT(tq2_0, d));
     TILE_FOR_4(piece_tq2_0, t, k, r);
 }
-TILE_K_MATMUL(tq2_0, .sub = 32, .group = 32, .fix = true)
+TILE_K_MATMUL(tq2_0, 1, .sub = 32, .group = 32, .fix = true)
 
 /* 3 * b of each byte, modulo 256. */
 MC_INLINE __m256i times_3(__m256i b)
@@ -73,7 +73,7 @@ MC_INLINE void unpack_tq1_0(struct tile_k *t, struct tile_k_sink *k, const struc
     }
     tile_k_put(t, k, 30, w);
 }
-TILE_K_MATMUL(tq1_0, .sub = 32, .group = 32, .fix = true)
+TILE_K_MATMUL(tq1_0, 1, .sub = 32, .group = 32, .fix = true)
 
 void avx2_matmul_ternary(struct kern_table *t)
 {

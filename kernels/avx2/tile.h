@@ -24,7 +24,7 @@
 enum {
     TILE_ROWS = 8,
     TILE_OCTETS = 32,   /* of columns */
-    TILE_DIRECT = 2,    /* up to so many columns the tile stays in registers */
+    TILE_DIRECT = 4,    /* up to so many columns the tile stays in registers */
     TILE_COLS_MAX = 128 /* activation columns between two unpackings of the same tile: 4 KiB of accumulators */
 };
 
@@ -231,6 +231,24 @@ MC_INLINE void tile_store(float *y, const float acc[TILE_ROWS], size_t n)
 
 /* Results of 8 rows and up to TILE_COLS_MAX columns, over all of k. */
 typedef void (*tile_rows_fn)(float (*acc)[8], const struct tile_rows *r, const void *const *x, size_t k, size_t cols);
+
+/* How many column counts have a function of their own: formats of the model's large matrices up to 3, codebook formats, whose
+ * lookups a tile does not save, up to 4, the others 1 (each costs 5 to 10 KiB of code). */
+#define TILE_UP_TO_1(rows, name, shape) rows(name, 1, shape)
+#define TILE_UP_TO_3(rows, name, shape) rows(name, 1, shape) rows(name, 2, shape) rows(name, 3, shape)
+#define TILE_UP_TO_4(rows, name, shape) TILE_UP_TO_3(rows, name, shape) rows(name, 4, shape)
+#define TILE_WAYS_1(name)                                                                                                      \
+    {                                                                                                                          \
+        rows_##name##_0, rows_##name##_1, rows_##name##_0, rows_##name##_0, rows_##name##_0                                    \
+    }
+#define TILE_WAYS_3(name)                                                                                                      \
+    {                                                                                                                          \
+        rows_##name##_0, rows_##name##_1, rows_##name##_2, rows_##name##_3, rows_##name##_0                                    \
+    }
+#define TILE_WAYS_4(name)                                                                                                      \
+    {                                                                                                                          \
+        rows_##name##_0, rows_##name##_1, rows_##name##_2, rows_##name##_3, rows_##name##_4                                    \
+    }
 
 /* Cuts a product into tiles; ways[n]: what serves n columns, ways[0] any number. */
 static inline void tile_matmul(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,

@@ -183,8 +183,8 @@ MC_INLINE void tile_b_direct(float (*acc)[8], struct tile_rows r, const void *co
     for (int c = 0; c < n; c++) _mm256_storeu_ps(acc[c], sink.f[c]);
 }
 
-/* TILE_B_MATMUL(q4_0, .len = 32, .step = 4, .bias = 8, .narrow = true) makes matmul_q4_0 from block_q4_0 and unpack_q4_0. One
- * function for each way, not inlined: register allocation falls apart when they share one. */
+/* TILE_B_MATMUL(q4_0, 1, .len = 32, .step = 4, .bias = 8, .narrow = true) makes matmul_q4_0 from block_q4_0 and unpack_q4_0.
+ * One function for each way, not inlined: register allocation falls apart when they share one. */
 #define TILE_B_DIRECT(name, n, shape)                                                                                          \
     static MC_NOINLINE void rows_##name##_##n(float(*acc)[8], const struct tile_rows *r, const void *const *x, size_t k,       \
                                               size_t cols)                                                                     \
@@ -192,18 +192,16 @@ MC_INLINE void tile_b_direct(float (*acc)[8], struct tile_rows r, const void *co
         (void)cols;                                                                                                            \
         tile_b_direct(acc, *r, x, k, n, sizeof(struct block_##name), unpack_##name, shape);                                    \
     }
-#define TILE_B_MATMUL(name, ...)                                                                                               \
+#define TILE_B_MATMUL(name, most, ...)                                                                                         \
     static MC_NOINLINE void rows_##name##_0(float(*acc)[8], const struct tile_rows *r, const void *const *x, size_t k,         \
                                             size_t cols)                                                                       \
     {                                                                                                                          \
         tile_b_rows(acc, *r, x, k, cols, sizeof(struct block_##name), unpack_##name, (struct tile_b_shape){__VA_ARGS__});      \
     }                                                                                                                          \
-    TILE_B_DIRECT(name, 1, ((struct tile_b_shape){__VA_ARGS__}))                                                               \
-    TILE_B_DIRECT(name, 2, ((struct tile_b_shape){__VA_ARGS__}))                                                               \
-    static void matmul_##name(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,    \
-                              size_t cols)                                                                                     \
+    TILE_UP_TO_##most(TILE_B_DIRECT, name, ((struct tile_b_shape){__VA_ARGS__})) static void matmul_##name(                    \
+        float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows, size_t cols)             \
     {                                                                                                                          \
-        static const tile_rows_fn ways[TILE_DIRECT + 1] = {rows_##name##_0, rows_##name##_1, rows_##name##_2};                 \
+        static const tile_rows_fn ways[TILE_DIRECT + 1] = TILE_WAYS_##most(name);                                              \
         assert(k % (size_t)((struct tile_b_shape){__VA_ARGS__}).len == 0);                                                     \
         tile_matmul(y, w, w_stride, x, k, rows, cols, ways);                                                                   \
     }

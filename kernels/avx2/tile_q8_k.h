@@ -199,7 +199,7 @@ MC_INLINE void tile_k_rows(float (*acc)[8], struct tile_rows r, const void *cons
     }
 }
 
-/* TILE_K_MATMUL(q4_K, .sub = 4, .group = 4, .min = true) makes matmul_q4_K from block_q4_K and unpack_q4_K. One function for
+/* TILE_K_MATMUL(q4_K, 3, .sub = 4, .group = 4, .min = true) makes matmul_q4_K from block_q4_K and unpack_q4_K. One function for
  * each way, not inlined: register allocation falls apart when they share one. */
 #define TILE_K_ROWS(name, direct, shape)                                                                                       \
     static MC_NOINLINE void rows_##name##_##direct(float(*acc)[8], const struct tile_rows *r, const void *const *x, size_t k,  \
@@ -207,14 +207,12 @@ MC_INLINE void tile_k_rows(float (*acc)[8], struct tile_rows r, const void *cons
     {                                                                                                                          \
         tile_k_rows(acc, *r, x, k, cols, sizeof(struct block_##name), unpack_##name, shape, direct);                           \
     }
-#define TILE_K_MATMUL(name, ...)                                                                                               \
+#define TILE_K_MATMUL(name, most, ...)                                                                                         \
     TILE_K_ROWS(name, 0, ((struct tile_k_shape){__VA_ARGS__}))                                                                 \
-    TILE_K_ROWS(name, 1, ((struct tile_k_shape){__VA_ARGS__}))                                                                 \
-    TILE_K_ROWS(name, 2, ((struct tile_k_shape){__VA_ARGS__}))                                                                 \
-    static void matmul_##name(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,    \
-                              size_t cols)                                                                                     \
+    TILE_UP_TO_##most(TILE_K_ROWS, name, ((struct tile_k_shape){__VA_ARGS__})) static void matmul_##name(                      \
+        float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows, size_t cols)             \
     {                                                                                                                          \
-        static const tile_rows_fn ways[TILE_DIRECT + 1] = {rows_##name##_0, rows_##name##_1, rows_##name##_2};                 \
+        static const tile_rows_fn ways[TILE_DIRECT + 1] = TILE_WAYS_##most(name);                                              \
         assert(k % 256 == 0);                                                                                                  \
         tile_matmul(y, w, w_stride, x, k, rows, cols, ways);                                                                   \
     }
