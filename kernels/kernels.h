@@ -6,16 +6,15 @@
  * The order of arithmetic is part of each contract: an output never depends on how many rows or columns travel
  * together, on the number of threads, or on the instruction set. The scalar, AVX2 and AVX-512 versions of EVERY slot give equal
  * bits; kernels/check compares bytes. The rules:
- *  R1 Products with integer activations: an exact int32 for each output and activation block (sub-scales included), then one float
- *     accumulator a output, from +0, blocks in column order: acc = fma(d*da, (float)I, acc), and where the format has a minimum
- *     right after it acc = fma(-(dmin*da), (float)M, acc). d*da is rounded once; constant factors 1/8, 1/4 go into d first (exact).
- *     iq1_s and iq1_m: I is eight times the sum and d carries 1/8. q4_1, q5_1: fma(d*da, I, acc) then fma(m, s, acc).
- *     q2_0 makes two steps for its 64 weights, q1_0 four, nvfp4 four (per 16, d = scale(t)).
- *  R2 Dot products of floats: 16 partial sums from +0, element i into sum i mod 16 by fma in order of i (a short tail acts as if padded
- *     with zeros), then the fixed tree: s[j] += s[j+8] (j < 8), s[j] += s[j+4] (j < 4), s[j] += s[j+2], s[0] += s[1].
- *  R3 Sums over a vector (squares in norms): R2 inside chunks of 1024 elements, chunk results added in order from +0.
- *  R4 exp, silu, sigmoid: one sequence of float operations for all lanes, tails and paths (kernels/vec/functions.h).
- * Denormals are kept; nobody changes the rounding or flush mode. */
+ *  R1 Products with integer activations: an exact int32 for each output and activation block (sub-scales included), then one
+ * float accumulator a output, from +0, blocks in column order: acc = fma(d*da, (float)I, acc), and where the format has a
+ * minimum right after it acc = fma(-(dmin*da), (float)M, acc). d*da is rounded once; constant factors 1/8, 1/4 go into d first
+ * (exact). iq1_s and iq1_m: I is eight times the sum and d carries 1/8. q4_1, q5_1: fma(d*da, I, acc) then fma(m, s, acc). q2_0
+ * makes two steps for its 64 weights, q1_0 four, nvfp4 four (per 16, d = scale(t)). R2 Dot products of floats: 16 partial sums
+ * from +0, element i into sum i mod 16 by fma in order of i (a short tail acts as if padded with zeros), then the fixed tree:
+ * s[j] += s[j+8] (j < 8), s[j] += s[j+4] (j < 4), s[j] += s[j+2], s[0] += s[1]. R3 Sums over a vector (squares in norms): R2
+ * inside chunks of 1024 elements, chunk results added in order from +0. R4 exp, silu, sigmoid: one sequence of float operations
+ * for all lanes, tails and paths (kernels/vec/functions.h). Denormals are kept; nobody changes the rounding or flush mode. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -30,12 +29,12 @@
  * its start; rows are 64-byte aligned and may be over-read by 64 bytes.
  *
  * QUANT_ACT_Q8_0, k a multiple of 32 (quants.md 3.1, the simd variant):
- *   int8_t q[k]; float d[k/32] (the float16-rounded scale); int16_t sum32[k/32]; float s[k/32] = f16(d32 * sum32), d32 unrounded (q8_1)
- *   A block whose largest magnitude is below 2^-119 gets codes 0 (127 / amax would overflow; its d is 0 anyway).
+ *   int8_t q[k]; float d[k/32] (the float16-rounded scale); int16_t sum32[k/32]; float s[k/32] = f16(d32 * sum32), d32
+ * unrounded (q8_1) A block whose largest magnitude is below 2^-119 gets codes 0 (127 / amax would overflow; its d is 0 anyway).
  * QUANT_ACT_Q8_K, k a multiple of 256 (quants.md 3.3):
  *   int8_t q[k]; float d[k/256]; int16_t sum32[k/32]; int16_t sum16[k/16]; int16_t sum8[k/8]
  * QUANT_ACT_F32: k floats. */
-#define KERN_ALIGN 64
+#define KERN_ALIGN      64
 #define KERN_PAD(bytes) (((bytes) + KERN_ALIGN - 1) / KERN_ALIGN * KERN_ALIGN)
 
 struct kern_q8_0 {
@@ -54,9 +53,12 @@ struct kern_q8_k {
 static inline size_t kern_act_row_bytes(enum quant_act act, size_t k)
 {
     switch (act) {
-    case QUANT_ACT_Q8_0: return KERN_PAD(k) + 2 * KERN_PAD(k / 32 * 4) + KERN_PAD(k / 32 * 2);
-    case QUANT_ACT_Q8_K: return KERN_PAD(k) + KERN_PAD(k / 256 * 4) + KERN_PAD(k / 32 * 2) + KERN_PAD(k / 16 * 2) + KERN_PAD(k / 8 * 2);
-    default: return KERN_PAD(k * 4);
+    case QUANT_ACT_Q8_0:
+        return KERN_PAD(k) + 2 * KERN_PAD(k / 32 * 4) + KERN_PAD(k / 32 * 2);
+    case QUANT_ACT_Q8_K:
+        return KERN_PAD(k) + KERN_PAD(k / 256 * 4) + KERN_PAD(k / 32 * 2) + KERN_PAD(k / 16 * 2) + KERN_PAD(k / 8 * 2);
+    default:
+        return KERN_PAD(k * 4);
     }
 }
 
@@ -98,8 +100,8 @@ typedef void (*kern_dequantize_fn)(float *dst, const void *src, size_t k);
 typedef void (*kern_matmul_fn)(float *const *y, const void *w, size_t w_stride, const void *const *x, size_t k, size_t rows,
                                size_t cols);
 
-/* The same product with the packed form of W (kernels/pack.h): w points to the first of rows / 16 groups, rows is a multiple of 16; no
- * over-read. Same bits as kern_matmul_fn. */
+/* The same product with the packed form of W (kernels/pack.h): w points to the first of rows / 16 groups, rows is a multiple of
+ * 16; no over-read. Same bits as kern_matmul_fn. */
 typedef void (*kern_packed_fn)(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols);
 
 /* ---- rows of the KV cache --------------------------------------------------------------------------------------- */
@@ -121,16 +123,18 @@ struct kern_table {
     /* NULL: this rung has no kernel for the packed form of that type. */
     kern_packed_fn packed[QUANT_TYPE_COUNT];
 
-    /* y[i] = x[i] * r * w[i], r = 1 / sqrt(mean(x^2) + eps) computed once: sum by R3, mean = sum / n, sqrt and division correctly
-     * rounded; (x[i] * r) first, then * w[i]; w == NULL: no second product. y may be x.          architecture.md 0 */
+    /* y[i] = x[i] * r * w[i], r = 1 / sqrt(mean(x^2) + eps) computed once: sum by R3, mean = sum / n, sqrt and division
+     * correctly rounded; (x[i] * r) first, then * w[i]; w == NULL: no second product. y may be x.          architecture.md 0 */
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps);
     /* Sum of squares by R3. */
     float (*sum_squares)(const float *x, size_t n);
-    /* Adjacent pairs (x[2i], x[2i+1]), i < n_pairs: (a*c - b*s, a*s + b*c) as fma(a, c, -(b*s)), fma(a, s, b*c); inverse: s negated.
-     * c, s: n_pairs floats each.                                                                  architecture.md 4.2 */
+    /* Adjacent pairs (x[2i], x[2i+1]), i < n_pairs: (a*c - b*s, a*s + b*c) as fma(a, c, -(b*s)), fma(a, s, b*c); inverse: s
+     * negated. c, s: n_pairs floats each.                                                                  architecture.md 4.2
+     */
     void (*rope)(float *x, const float *c, const float *s, size_t n_pairs, bool inverse);
-    /* Orthonormal Walsh-Hadamard in natural order, in place, n a power of two: butterflies of distance 1, 2, 4 ... then * 1/sqrt(n)
-     * (a float constant computed as 1.0f / sqrtf(n)).                                             architecture.md 4.4 */
+    /* Orthonormal Walsh-Hadamard in natural order, in place, n a power of two: butterflies of distance 1, 2, 4 ... then *
+     * 1/sqrt(n) (a float constant computed as 1.0f / sqrtf(n)).                                             architecture.md 4.4
+     */
     void (*hadamard)(float *x, size_t n);
     /* h[i] = silu(min(g[i], limit)) * clamp(u[i], -limit, limit); silu(x) = x * sigmoid(x). limit <= 1e-6: no clamp.
      * h may be g or u.                                                                            architecture.md 7 */
@@ -138,13 +142,15 @@ struct kern_table {
     /* y[i] = fma(w[m-1], e[m-1][i], ... fma(w[0], e[0][i], +0)), terms in order.                  kernels.md 7.7 */
     void (*combine)(float *y, const float *const *e, const float *w, size_t m, size_t n);
 
-    /* Per channel i < n a softmax over m candidates: z[i] = sum_t exp(sc[t][i] - max) * kv[t][i] / sum_t exp(sc[t][i] - max), both sums
-     * by fma / add in order of t from +0. Candidates with sc = -inf weigh 0; all -inf gives 0.    architecture.md 5 */
+    /* Per channel i < n a softmax over m candidates: z[i] = sum_t exp(sc[t][i] - max) * kv[t][i] / sum_t exp(sc[t][i] - max),
+     * both sums by fma / add in order of t from +0. Candidates with sc = -inf weigh 0; all -inf gives 0.    architecture.md 5
+     */
     void (*pool)(float *z, const float *const *kv, const float *const *sc, size_t m, size_t n);
 
     /* Hyper-connections, hc streams of width n, stream h at X + h * stride.                       architecture.md 3
      * read:  x[i] = sum_h pre[h] * X[h][i]        fma in order of h from +0
-     * write: X[k][i] = fma(post[k], y[i], sum_j comb[j*hc+k] * X[j][i])   the sum by fma in order of j from +0; in place; hc <= 8 */
+     * write: X[k][i] = fma(post[k], y[i], sum_j comb[j*hc+k] * X[j][i])   the sum by fma in order of j from +0; in place; hc <=
+     * 8 */
     void (*hyper_read)(float *x, const float *X, size_t stride, const float *pre, size_t hc, size_t n);
     void (*hyper_write)(float *X, size_t stride, const float *y, const float *post, const float *comb, size_t hc, size_t n);
 
@@ -153,11 +159,12 @@ struct kern_table {
     void (*kv_load)(float *x, const void *row, size_t n, enum kern_kv kv);
 
     /* One part (at most 64 rows) of the attention of one token: n_heads queries q[h][dim] against rows[0..n_rows).
-     * State m[h] (running maximum), z[h] (running sum), acc[h][dim]; the caller starts with m = sink, z = 1, acc = 0 and divides at the
-     * end (attend_finish). For each head: s_r = R2 dot(q, row_r) * scale; pm = max_r s_r; p_r = exp(s_r - pm); pz = sum of p_r in order of
-     * r; pv = sum_r p_r * row_r by fma in order of r from +0. Merge: nm = max(m, pm); a = exp(m - nm); b = exp(pm - nm);
-     * z = fma(z, a, pz * b); acc[i] = fma(acc[i], a, pv[i] * b); m = nm.  n_rows == 0 changes nothing. dim a multiple of 16.
-     * scratch: n_rows * dim floats (converted rows) plus n_heads * 64 + dim floats, 64-byte aligned.    kernels.md 7.6 */
+     * State m[h] (running maximum), z[h] (running sum), acc[h][dim]; the caller starts with m = sink, z = 1, acc = 0 and
+     * divides at the end (attend_finish). For each head: s_r = R2 dot(q, row_r) * scale; pm = max_r s_r; p_r = exp(s_r - pm);
+     * pz = sum of p_r in order of r; pv = sum_r p_r * row_r by fma in order of r from +0. Merge: nm = max(m, pm); a = exp(m -
+     * nm); b = exp(pm - nm); z = fma(z, a, pz * b); acc[i] = fma(acc[i], a, pv[i] * b); m = nm.  n_rows == 0 changes nothing.
+     * dim a multiple of 16. scratch: n_rows * dim floats (converted rows) plus n_heads * 64 + dim floats, 64-byte aligned.
+     * kernels.md 7.6 */
     void (*attend_part)(float *acc, float *m, float *z, const float *q, size_t n_heads, size_t dim, const void *const *rows,
                         size_t n_rows, enum kern_kv kv, float scale, float *scratch);
     /* o[h][i] = acc[h][i] / z[h] */
@@ -175,7 +182,8 @@ static inline size_t kern_attend_scratch(size_t n_heads, size_t dim)
     return KERN_ATTEND_ROWS * dim + n_heads * KERN_ATTEND_ROWS + dim + 64;
 }
 
-/* Fills every slot for the CPU flags given (kernels/cpu_flags.h): scalar twins first, then each rung overrides what it improves. */
+/* Fills every slot for the CPU flags given (kernels/cpu_flags.h): scalar twins first, then each rung overrides what it
+ * improves. */
 void kern_table_init(struct kern_table *t, uint32_t cpu_flags);
 
 /* The path of `--arith exact`: any type, weights decoded to float, float activations, rule R2.
@@ -185,7 +193,8 @@ void kern_matmul_exact(const struct kern_table *t, enum quant_type type, float *
 
 /* ---- small things that have one portable version (same bits everywhere because there is only one) ----------------- */
 
-/* s[e] = sqrt(softplus(lg[e])), softplus(x) = x > 20 ? x : log1p(exp(x)), computed in double by our own series.  architecture.md 7 */
+/* s[e] = sqrt(softplus(lg[e])), softplus(x) = x > 20 ? x : log1p(exp(x)), computed in double by our own series. architecture.md
+ * 7 */
 void kern_route_scores(float *s, const float *lg, size_t n);
 /* ids of the k largest s[e] + bias[e] (bias may be NULL), best first, ties: lowest id; NaN ranks last. k <= n. */
 void kern_route_top(int32_t *ids, const float *s, const float *bias, size_t n, size_t k);
@@ -195,8 +204,9 @@ void kern_route_weights(float *wt, const float *s, const int32_t *ids, size_t k,
  * scratch: n uint64. */
 void kern_top_rows(uint32_t *idx, const float *score, size_t n, size_t k, uint64_t *scratch);
 
-/* HC mixing weights of one token from m[hc*(hc+2)] (already multiplied by the norm): pre[hc], post[hc], comb[hc*hc] (source major),
- * softmax rows, + eps, column step, then iters-1 (row, column) pairs.  hc <= 8.                     architecture.md 3 */
+/* HC mixing weights of one token from m[hc*(hc+2)] (already multiplied by the norm): pre[hc], post[hc], comb[hc*hc] (source
+ * major), softmax rows, + eps, column step, then iters-1 (row, column) pairs.  hc <= 8.                     architecture.md 3
+ */
 void kern_hyper_mix(float *pre, float *post, float *comb, const float *m, const float *scale, const float *base, size_t hc,
                     unsigned iters, float eps);
 /* HC_HEAD weights: w[h] = sigmoid(m[h]*scale[0] + base[h]) + eps. */

@@ -4,7 +4,7 @@
 
 #include "kernels/kernels.h"
 
-void kern_init_ref(struct kern_table *t);    /* fills every slot */
+void kern_init_ref(struct kern_table *t); /* fills every slot */
 void kern_init_avx2(struct kern_table *t, uint32_t cpu_flags);
 void kern_init_avx512(struct kern_table *t, uint32_t cpu_flags);
 

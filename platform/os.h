@@ -133,8 +133,8 @@ bool os_stdin_is_terminal(void);
 void os_console_setup(void);
 /* main's arguments as UTF-8 (Windows: from the wide command line; Linux: what main got). */
 void os_args_utf8(int *argc, char ***argv);
-/* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. Calling it again forgets the
- * first one. */
+/* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. Calling it again forgets
+ * the first one. */
 void os_interrupt_catch(void);
 bool os_interrupted(void);
 

@@ -1,8 +1,8 @@
 /* gguf.h - what a GGUF v3 file (or split set) says, checked before it is believed.
  *
  * spec of the format: little-endian header, metadata, tensor directory, aligned data section. Every count, length, offset,
- * type and shape comes from outside and is checked with checked arithmetic; a bad file gives one line that names the file, the key
- * or tensor, what was found and what was expected. Nothing here knows what a tensor means to the model. */
+ * type and shape comes from outside and is checked with checked arithmetic; a bad file gives one line that names the file, the
+ * key or tensor, what was found and what was expected. Nothing here knows what a tensor means to the model. */
 #ifndef IO_GGUF_GGUF_H
 #define IO_GGUF_GGUF_H
 
@@ -11,8 +11,20 @@
 #include "platform/base/err.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64, GGUF_TYPE_COUNT
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPE_COUNT
 };
 
 /* One metadata entry. All spans borrow the metadata bytes that the gguf object owns. */
@@ -25,13 +37,13 @@ struct gguf_value {
 };
 
 struct gguf_tensor {
-    struct mc_span name;     /* as stored; aliases are the business of the binder */
+    struct mc_span name; /* as stored; aliases are the business of the binder */
     enum quant_type type;
-    unsigned n_dims;         /* 1..4 */
-    uint64_t ne[4];          /* ne[0] contiguous; unused entries are 1; none is 0 */
-    unsigned part;           /* index of the file in a split set */
-    uint64_t file_off;       /* from the start of that file */
-    uint64_t size_bytes;     /* rows * row bytes; fits the file */
+    unsigned n_dims;     /* 1..4 */
+    uint64_t ne[4];      /* ne[0] contiguous; unused entries are 1; none is 0 */
+    unsigned part;       /* index of the file in a split set */
+    uint64_t file_off;   /* from the start of that file */
+    uint64_t size_bytes; /* rows * row bytes; fits the file */
 };
 
 struct gguf;
@@ -60,18 +72,21 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 struct os_file;
 MC_MUST_CHECK enum mc_code gguf_part_file(const struct gguf *g, size_t part, struct os_file **out, struct mc_err *err);
 
-/* Typed reads. `get` fails with MC_EFORMAT when the key is missing or of a wrong type (any integer type is accepted where the value
- * fits, f32 or f64 for floats); `or` variants use the default when the key is absent but still fail on a wrong type. */
+/* Typed reads. `get` fails with MC_EFORMAT when the key is missing or of a wrong type (any integer type is accepted where the
+ * value fits, f32 or f64 for floats); `or` variants use the default when the key is absent but still fail on a wrong type. */
 MC_MUST_CHECK enum mc_code gguf_get_u64(const struct gguf *g, const char *key, uint64_t *out, struct mc_err *err);
-MC_MUST_CHECK enum mc_code gguf_get_u64_or(const struct gguf *g, const char *key, uint64_t dflt, uint64_t *out, struct mc_err *err);
+MC_MUST_CHECK enum mc_code gguf_get_u64_or(const struct gguf *g, const char *key, uint64_t dflt, uint64_t *out,
+                                           struct mc_err *err);
 MC_MUST_CHECK enum mc_code gguf_get_f64(const struct gguf *g, const char *key, double *out, struct mc_err *err);
 MC_MUST_CHECK enum mc_code gguf_get_f64_or(const struct gguf *g, const char *key, double dflt, double *out, struct mc_err *err);
 MC_MUST_CHECK enum mc_code gguf_get_bool_or(const struct gguf *g, const char *key, bool dflt, bool *out, struct mc_err *err);
 MC_MUST_CHECK enum mc_code gguf_get_string(const struct gguf *g, const char *key, struct mc_span *out, struct mc_err *err);
 
 /* Elements of arrays (and scalars, i = 0). i < count is the caller's duty; a wrong element type gives MC_EFORMAT. */
-MC_MUST_CHECK enum mc_code gguf_item_i64(const struct gguf *g, const struct gguf_value *v, uint64_t i, int64_t *out, struct mc_err *err);
-MC_MUST_CHECK enum mc_code gguf_item_f64(const struct gguf *g, const struct gguf_value *v, uint64_t i, double *out, struct mc_err *err);
+MC_MUST_CHECK enum mc_code gguf_item_i64(const struct gguf *g, const struct gguf_value *v, uint64_t i, int64_t *out,
+                                         struct mc_err *err);
+MC_MUST_CHECK enum mc_code gguf_item_f64(const struct gguf *g, const struct gguf_value *v, uint64_t i, double *out,
+                                         struct mc_err *err);
 
 /* Walks an array of strings from the front; returns false at the end. *pos starts at 0. The lengths were checked on open. */
 bool gguf_next_string(const struct gguf_value *v, size_t *pos, struct mc_span *out);

@@ -8,11 +8,35 @@
 
 /* Numbers are those stored in files. Gaps are types that must be refused. */
 enum quant_type {
-    QUANT_F32 = 0, QUANT_F16 = 1, QUANT_Q4_0 = 2, QUANT_Q4_1 = 3, QUANT_Q5_0 = 6, QUANT_Q5_1 = 7, QUANT_Q8_0 = 8,
-    QUANT_Q2_K = 10, QUANT_Q3_K = 11, QUANT_Q4_K = 12, QUANT_Q5_K = 13, QUANT_Q6_K = 14,
-    QUANT_IQ2_XXS = 16, QUANT_IQ2_XS = 17, QUANT_IQ3_XXS = 18, QUANT_IQ1_S = 19, QUANT_IQ4_NL = 20, QUANT_IQ3_S = 21,
-    QUANT_IQ2_S = 22, QUANT_IQ4_XS = 23, QUANT_I32 = 26, QUANT_IQ1_M = 29, QUANT_BF16 = 30, QUANT_TQ1_0 = 34,
-    QUANT_TQ2_0 = 35, QUANT_MXFP4 = 39, QUANT_NVFP4 = 40, QUANT_Q1_0 = 41, QUANT_Q2_0 = 42,
+    QUANT_F32 = 0,
+    QUANT_F16 = 1,
+    QUANT_Q4_0 = 2,
+    QUANT_Q4_1 = 3,
+    QUANT_Q5_0 = 6,
+    QUANT_Q5_1 = 7,
+    QUANT_Q8_0 = 8,
+    QUANT_Q2_K = 10,
+    QUANT_Q3_K = 11,
+    QUANT_Q4_K = 12,
+    QUANT_Q5_K = 13,
+    QUANT_Q6_K = 14,
+    QUANT_IQ2_XXS = 16,
+    QUANT_IQ2_XS = 17,
+    QUANT_IQ3_XXS = 18,
+    QUANT_IQ1_S = 19,
+    QUANT_IQ4_NL = 20,
+    QUANT_IQ3_S = 21,
+    QUANT_IQ2_S = 22,
+    QUANT_IQ4_XS = 23,
+    QUANT_I32 = 26,
+    QUANT_IQ1_M = 29,
+    QUANT_BF16 = 30,
+    QUANT_TQ1_0 = 34,
+    QUANT_TQ2_0 = 35,
+    QUANT_MXFP4 = 39,
+    QUANT_NVFP4 = 40,
+    QUANT_Q1_0 = 41,
+    QUANT_Q2_0 = 42,
     QUANT_TYPE_COUNT = 43
 };
 
@@ -20,10 +44,10 @@ enum quant_type {
 enum quant_act { QUANT_ACT_F32, QUANT_ACT_Q8_0, QUANT_ACT_Q8_K, QUANT_ACT_COUNT };
 
 struct quant_info {
-    const char *name;      /* "iq1_s"; NULL: not a type we read */
-    uint16_t block_len;    /* weights in a block */
+    const char *name;   /* "iq1_s"; NULL: not a type we read */
+    uint16_t block_len; /* weights in a block */
     uint16_t block_bytes;
-    enum quant_act act;    /* q4_1 and q5_1 use QUANT_ACT_Q8_0, whose rows carry the q8_1 sums too */
+    enum quant_act act; /* q4_1 and q5_1 use QUANT_ACT_Q8_0, whose rows carry the q8_1 sums too */
 };
 
 /* NULL for numbers that are not weight types we read (withdrawn, activation-only, private ones). */

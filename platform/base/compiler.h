@@ -5,9 +5,9 @@
 #include <stddef.h>
 
 #define MC_MUST_CHECK __attribute__((warn_unused_result))
-#define MC_INLINE static inline __attribute__((always_inline))
-#define MC_NOINLINE __attribute__((noinline))
-#define MC_UNUSED __attribute__((unused))
+#define MC_INLINE     static inline __attribute__((always_inline))
+#define MC_NOINLINE   __attribute__((noinline))
+#define MC_UNUSED     __attribute__((unused))
 #define MC_ALIGNED(n) __attribute__((aligned(n)))
 
 /* Make the optimiser forget what it knows about a vector variable or a pointer (no instruction). */

@@ -36,7 +36,8 @@ static uint32_t half_rows(uint32_t ratio)
     return (ratio == 4 ? 8 : ratio) + KV_REWIND_REACH;
 }
 
-static void layout(struct place *p, struct kv_layer *layers, const struct model_shape *s, enum kern_kv kv, uint32_t n_ctx, uint32_t n_batch)
+static void layout(struct place *p, struct kv_layer *layers, const struct model_shape *s, enum kern_kv kv, uint32_t n_ctx,
+                   uint32_t n_batch)
 {
     const size_t raw_bytes = kern_kv_row_bytes(kv, s->d_head), index_bytes = kern_kv_row_bytes(kv, s->d_index);
     const uint32_t raw_rows = s->window - 1 + KV_REWIND_REACH + n_batch;
@@ -74,7 +75,8 @@ enum mc_code kv_cache_init(struct kv_cache *c, const struct model_shape *s, enum
 {
     uint64_t bytes;
     memset(c, 0, sizeof *c);
-    if (!kv_cache_bytes(s, kv, n_ctx, n_batch, &bytes)) return mc_fail(err, MC_ENOMEM, 0, "a context of %u tokens is larger than the address space", (unsigned)n_ctx);
+    if (!kv_cache_bytes(s, kv, n_ctx, n_batch, &bytes))
+        return mc_fail(err, MC_ENOMEM, 0, "a context of %u tokens is larger than the address space", (unsigned)n_ctx);
     c->shape = s;
     c->kv = kv;
     c->n_ctx = n_ctx;
@@ -147,7 +149,7 @@ void kv_cache_rewind(struct kv_cache *c, uint32_t n)
 /* ---- saving: the rows that are intact and can matter, layer by layer ---- */
 
 struct walk {
-    uint8_t *mem;   /* saved bytes; NULL: only count */
+    uint8_t *mem; /* saved bytes; NULL: only count */
     uint64_t at;
     bool load;
 };

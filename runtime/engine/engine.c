@@ -17,9 +17,12 @@ static enum mc_code choose_kernels(const char *isa, struct engine *e, struct mc_
 {
     uint32_t flags = 0;
     switch (kern_isa_flags(isa ? isa : "auto", &flags)) {
-    case -1: return mc_fail(err, MC_EARG, 0, "--isa %s is unknown; expected auto, scalar, avx2 or avx512", isa);
-    case -2: return mc_fail(err, MC_EUNSUPPORTED, 0, "--isa %s: this CPU does not have it; use --isa auto", isa);
-    default: break;
+    case -1:
+        return mc_fail(err, MC_EARG, 0, "--isa %s is unknown; expected auto, scalar, avx2 or avx512", isa);
+    case -2:
+        return mc_fail(err, MC_EUNSUPPORTED, 0, "--isa %s: this CPU does not have it; use --isa auto", isa);
+    default:
+        break;
     }
     kern_table_init(&e->kern, flags);
     e->facts.isa = e->kern.isa;
@@ -88,15 +91,23 @@ static enum mc_code make_resident(const char *layout, struct engine *e, struct m
     if (!automatic && !packed && strcmp(layout, "file") != 0)
         return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
     if ((!automatic && !packed) || e->exact) return MC_OK;
-    const uint64_t available = os_memory_available_bytes(), slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
+    const uint64_t available = os_memory_available_bytes(),
+                   slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
     const uint64_t budget = available > slack ? available - slack : 0;
     const enum mc_code code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, &e->resident, err);
     if (code) return code;
+    if (packed && !e->resident.n_packed && !e->resident.n_left)
+        return mc_fail(err, MC_EUNSUPPORTED, 0,
+                       "--layout packed: the %s kernels have no packed form of this model's types; use auto or file",
+                       e->kern.isa);
     if (packed && e->resident.n_left)
-        return mc_fail(err, MC_ENOMEM, 0, "--layout packed: %u matrices do not fit the %llu MiB that are free; use --layout auto or file",
+        return mc_fail(err, MC_ENOMEM, 0,
+                       "--layout packed: %u matrices do not fit the %llu MiB that are free; use --layout auto or file",
                        e->resident.n_left, (unsigned long long)(available >> 20));
     if (e->resident.n_left)
-        mc_log(MC_LOG_WARN, "engine: layout packed=%u left=%u: %u matrices stay mapped from the file because %llu MiB are free; those are slower",
+        mc_log(MC_LOG_WARN,
+               "engine: layout packed=%u left=%u: %u matrices stay mapped from the file because %llu MiB are free; those are "
+               "slower",
                e->resident.n_packed, e->resident.n_left, e->resident.n_left, (unsigned long long)(available >> 20));
     e->facts.packed_bytes = e->resident.memory_bytes;
     e->facts.packed_file_bytes = e->resident.file_bytes;
@@ -128,7 +139,8 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     if (!code) code = start_team(opt, e, err);
     if (!code) code = make_resident(opt->layout, e, err);
     if (!code && weights_damaged(e->weights))
-        code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened", weights_damaged(e->weights));
+        code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened",
+                       weights_damaged(e->weights));
     free(shape);
     if (code) {
         engine_close(e);
@@ -137,8 +149,8 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     count_bytes(e);
     if (!e->resident.n_packed || e->resident.n_left) weights_prefault(e->weights);
     e->facts.load_s = (double)(os_clock_ns() - begin_ns) * 1e-9;
-    mc_log(MC_LOG_INFO, "engine: open isa=%s threads=%u pinned=%d io=%s arith=%s", e->facts.isa, e->facts.n_threads, e->facts.pinned,
-           weights_io_name(weights_mode(e->weights)), e->exact ? "exact" : "fast");
+    mc_log(MC_LOG_INFO, "engine: open isa=%s threads=%u pinned=%d io=%s arith=%s", e->facts.isa, e->facts.n_threads,
+           e->facts.pinned, weights_io_name(weights_mode(e->weights)), e->exact ? "exact" : "fast");
     *out = e;
     return MC_OK;
 }

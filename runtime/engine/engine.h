@@ -2,9 +2,9 @@
  *
  *   engine_open -> session_create -> session_append / session_logits / sampler_pick ... -> session_destroy -> engine_close
  *
- * Threads: an engine serves one call at a time (its worker team walks one forward pass); sessions of one engine are used by one thread
- * at a time. Nothing here prints or exits. Same logits, to the bit, for every thread count, batch size, split of the prompt,
- * rewind and snapshot. */
+ * Threads: an engine serves one call at a time (its worker team walks one forward pass); sessions of one engine are used by one
+ * thread at a time. Nothing here prints or exits. Same logits, to the bit, for every thread count, batch size, split of the
+ * prompt, rewind and snapshot. */
 #ifndef RUNTIME_ENGINE_ENGINE_H
 #define RUNTIME_ENGINE_ENGINE_H
 
@@ -24,25 +24,25 @@ enum engine_arith { ENGINE_FAST, ENGINE_EXACT /* decoded float weights, float ac
 
 struct engine_options {
     const char *model_path;
-    unsigned n_threads;      /* 0: one per physical core that this process may use */
-    const char *pin;         /* "auto", "off" or a list of CPU numbers "0,2,4"; NULL = auto */
-    const char *isa;         /* "auto", "scalar", "avx2", "avx512"; NULL = auto */
-    const char *io;          /* "auto", "mmap"; NULL = auto. Others are refused by name until streaming lands */
+    unsigned n_threads; /* 0: one per physical core that this process may use */
+    const char *pin;    /* "auto", "off" or a list of CPU numbers "0,2,4"; NULL = auto */
+    const char *isa;    /* "auto", "scalar", "avx2", "avx512"; NULL = auto */
+    const char *io;     /* "auto", "mmap"; NULL = auto. Others are refused by name until streaming lands */
     enum engine_arith arith;
-    const char *layout;      /* "auto": matrices are packed (16 rows interleaved, in large pages) as far as memory allows; "file": never; "packed":
-                                all of them, or MC_ENOMEM. NULL = auto. The results are the same bits */
+    const char *layout; /* "auto": matrices are packed (16 rows interleaved, in large pages) as far as memory allows; "file":
+                           never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results are the same bits */
 };
 
 struct engine_facts {
-    const char *isa;             /* kernel set in use */
+    const char *isa; /* kernel set in use */
     unsigned n_threads;
     bool pinned;
-    uint64_t file_bytes;         /* all parts */
+    uint64_t file_bytes; /* all parts */
     uint64_t tensor_bytes;
     /* Weight bytes that one decoded token reads, as the file stores them (routed experts: the used ones). */
     uint64_t token_bytes_layers, token_bytes_head;
-    uint64_t packed_bytes;       /* memory of the packed matrices */
-    uint64_t packed_file_bytes;  /* what the same matrices take in the file */
+    uint64_t packed_bytes;      /* memory of the packed matrices */
+    uint64_t packed_file_bytes; /* what the same matrices take in the file */
     double load_s;
 };
 
@@ -60,25 +60,26 @@ struct workers *engine_workers(struct engine *e);
 /* ---- sessions ---- */
 
 struct session_options {
-    uint32_t n_ctx;      /* tokens the session can hold; 1 .. context_length */
-    uint32_t n_batch;    /* prompt tokens per chunk; 0 = 512. Never changes a result */
-    enum kern_kv kv;     /* cache format; ENGINE_EXACT always uses f32 */
+    uint32_t n_ctx;   /* tokens the session can hold; 1 .. context_length */
+    uint32_t n_batch; /* prompt tokens per chunk; 0 = 512. Never changes a result */
+    enum kern_kv kv;  /* cache format; ENGINE_EXACT always uses f32 */
 };
 
 struct session_memory {
-    uint64_t kv_bytes;         /* raw window, compressed rows, half-filled blocks */
+    uint64_t kv_bytes; /* raw window, compressed rows, half-filled blocks */
     uint64_t activation_bytes;
     uint64_t total_bytes;
 };
 
 /* What session_create will take, without taking it. Errors: MC_EARG naming the field. */
-MC_MUST_CHECK enum mc_code session_memory_estimate(const struct engine *e, const struct session_options *opt, struct session_memory *out,
-                                                   struct mc_err *err);
-MC_MUST_CHECK enum mc_code session_create(struct engine *e, const struct session_options *opt, struct session **out, struct mc_err *err);
+MC_MUST_CHECK enum mc_code session_memory_estimate(const struct engine *e, const struct session_options *opt,
+                                                   struct session_memory *out, struct mc_err *err);
+MC_MUST_CHECK enum mc_code session_create(struct engine *e, const struct session_options *opt, struct session **out,
+                                          struct mc_err *err);
 void session_destroy(struct session *s);
 
-uint32_t session_position(const struct session *s);  /* tokens held */
-uint32_t session_capacity(const struct session *s);  /* n_ctx */
+uint32_t session_position(const struct session *s); /* tokens held */
+uint32_t session_capacity(const struct session *s); /* n_ctx */
 const int32_t *session_tokens(const struct session *s);
 
 /* Called after every chunk of a long append; returning false stops there with MC_ECANCELLED (the tokens done so far stay). */
@@ -86,26 +87,28 @@ typedef bool (*session_progress_fn)(void *user, uint32_t done, uint32_t total);
 void session_set_progress(struct session *s, session_progress_fn fn, void *user);
 
 /* Runs n >= 1 tokens behind the ones held and makes the logits of the last one. No allocation.
- * Errors: MC_EARG (an id outside the vocabulary: nothing is done), MC_EFULL (they do not fit: nothing is done), MC_EIO (the model file was
- * damaged while in use), MC_ECANCELLED. A NaN among the logits is MC_EFORMAT naming the position. */
+ * Errors: MC_EARG (an id outside the vocabulary: nothing is done), MC_EFULL (they do not fit: nothing is done), MC_EIO (the
+ * model file was damaged while in use), MC_ECANCELLED. A NaN among the logits is MC_EFORMAT naming the position. */
 MC_MUST_CHECK enum mc_code session_append(struct session *s, const int32_t *ids, size_t n, struct mc_err *err);
 
 /* The same; fn gets the logits of every appended position for which want[i] != 0 (want NULL: all), in order. */
 typedef void (*session_logits_fn)(void *user, uint32_t position, const float *logits);
-MC_MUST_CHECK enum mc_code session_append_all(struct session *s, const int32_t *ids, size_t n, const uint8_t *want, session_logits_fn fn,
-                                              void *user, struct mc_err *err);
+MC_MUST_CHECK enum mc_code session_append_all(struct session *s, const int32_t *ids, size_t n, const uint8_t *want,
+                                              session_logits_fn fn, void *user, struct mc_err *err);
 
-/* Of the last appended token, vocabulary floats; NULL after create, rewind and restore. Valid until the next call on this session. */
+/* Of the last appended token, vocabulary floats; NULL after create, rewind and restore. Valid until the next call on this
+ * session. */
 const float *session_logits(const struct session *s);
 
-/* Goes back to n tokens. Free when at most session_rewind_reach() tokens are dropped (or n = 0); farther back the tokens are run
- * again from the nearest state that is still held. Exact in every case. n > position is MC_EARG. */
+/* Goes back to n tokens. Free when at most session_rewind_reach() tokens are dropped (or n = 0); farther back the tokens are
+ * run again from the nearest state that is still held. Exact in every case. n > position is MC_EARG. */
 MC_MUST_CHECK enum mc_code session_rewind(struct session *s, uint32_t n, struct mc_err *err);
 uint32_t session_rewind_reach(const struct session *s);
 
-/* Makes the session hold a common prefix of its tokens and ids (as long as possible, but at most n - 1 so that an append gives logits);
- * *n_kept tells how long. */
-MC_MUST_CHECK enum mc_code session_keep_prefix(struct session *s, const int32_t *ids, size_t n, uint32_t *n_kept, struct mc_err *err);
+/* Makes the session hold a common prefix of its tokens and ids (as long as possible, but at most n - 1 so that an append gives
+ * logits); *n_kept tells how long. */
+MC_MUST_CHECK enum mc_code session_keep_prefix(struct session *s, const int32_t *ids, size_t n, uint32_t *n_kept,
+                                               struct mc_err *err);
 
 /* A copy of the whole state in memory, and back. A snapshot fits any session of the same engine with the same cache
  * format and n_ctx (MC_EARG otherwise); n_batch may differ. */

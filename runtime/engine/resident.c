@@ -13,7 +13,7 @@ enum { TASK_GROUPS = 16 }; /* groups of 16 rows that a worker packs at a time */
 struct plan {
     const struct kern_table *kern;
     uint64_t budget, bytes, file_bytes;
-    uint8_t *memory;    /* NULL: only count */
+    uint8_t *memory; /* NULL: only count */
     const struct weights *weights;
     struct workers *team;
     unsigned n_packed, n_left;
@@ -67,8 +67,8 @@ static void visit(void *user, struct matrix *m)
     p->n_packed++;
 }
 
-enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team, uint64_t budget_bytes,
-                             struct resident *out, struct mc_err *err)
+enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team,
+                             uint64_t budget_bytes, struct resident *out, struct mc_err *err)
 {
     struct plan p = {.kern = kern, .budget = budget_bytes, .weights = w, .team = team};
     memset(out, 0, sizeof *out);

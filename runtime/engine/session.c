@@ -1,7 +1,7 @@
 /* session.c - one timeline of tokens: append, logits, rewind, snapshots. See engine.h.
  *
- * The cache moves only when a whole chunk is done, so whatever stops a call leaves the session at a token boundary. Rows of a chunk that was
- * stopped or failed lie behind the held tokens, where nobody looks, and are overwritten. */
+ * The cache moves only when a whole chunk is done, so whatever stops a call leaves the session at a token boundary. Rows of a
+ * chunk that was stopped or failed lie behind the held tokens, where nobody looks, and are overwritten. */
 #include "runtime/engine/engine_private.h"
 
 #include "io/weights/weights.h"
@@ -26,23 +26,28 @@ struct session_snapshot {
 /* ---- creation ---- */
 
 /* Options with defaults filled in. */
-static enum mc_code settle(const struct engine *e, const struct session_options *opt, struct session_options *out, struct mc_err *err)
+static enum mc_code settle(const struct engine *e, const struct session_options *opt, struct session_options *out,
+                           struct mc_err *err)
 {
     const struct model_shape *s = &e->model.shape;
     *out = *opt;
     if (opt->n_ctx < 1 || opt->n_ctx > s->n_ctx_max)
-        return mc_fail(err, MC_EARG, 0, "--ctx %u is out of range; this model takes 1 to %u tokens", (unsigned)opt->n_ctx, (unsigned)s->n_ctx_max);
-    if (opt->n_batch > BATCH_MAX) return mc_fail(err, MC_EARG, 0, "--batch %u is out of range; expected 1 to %d", (unsigned)opt->n_batch, BATCH_MAX);
+        return mc_fail(err, MC_EARG, 0, "--ctx %u is out of range; this model takes 1 to %u tokens", (unsigned)opt->n_ctx,
+                       (unsigned)s->n_ctx_max);
+    if (opt->n_batch > BATCH_MAX)
+        return mc_fail(err, MC_EARG, 0, "--batch %u is out of range; expected 1 to %d", (unsigned)opt->n_batch, BATCH_MAX);
     if (!opt->n_batch) out->n_batch = BATCH_DEFAULT;
     if (out->n_batch > out->n_ctx) out->n_batch = out->n_ctx;
     if (e->exact) out->kv = KERN_KV_F32;
     if (out->kv == KERN_KV_Q8 && (s->d_head % 32 || s->d_index % 32))
-        return mc_fail(err, MC_EUNSUPPORTED, 0, "--kv q8 needs head sizes that are multiples of 32; this model has %u and %u, use --kv f16",
+        return mc_fail(err, MC_EUNSUPPORTED, 0,
+                       "--kv q8 needs head sizes that are multiples of 32; this model has %u and %u, use --kv f16",
                        (unsigned)s->d_head, (unsigned)s->d_index);
     return MC_OK;
 }
 
-enum mc_code session_memory_estimate(const struct engine *e, const struct session_options *opt, struct session_memory *out, struct mc_err *err)
+enum mc_code session_memory_estimate(const struct engine *e, const struct session_options *opt, struct session_memory *out,
+                                     struct mc_err *err)
 {
     struct session_options o;
     struct session_memory m = {0};
@@ -50,7 +55,8 @@ enum mc_code session_memory_estimate(const struct engine *e, const struct sessio
     if (code) return code;
     if (!kv_cache_bytes(&e->model.shape, o.kv, o.n_ctx, o.n_batch, &m.kv_bytes) ||
         !flow_bytes(&e->model, e->facts.n_threads, o.n_ctx, o.n_batch, e->exact, &m.activation_bytes))
-        return mc_fail(err, MC_ENOMEM, 0, "--ctx %u with --batch %u is larger than the address space", (unsigned)o.n_ctx, (unsigned)o.n_batch);
+        return mc_fail(err, MC_ENOMEM, 0, "--ctx %u with --batch %u is larger than the address space", (unsigned)o.n_ctx,
+                       (unsigned)o.n_batch);
     m.total_bytes = m.kv_bytes + m.activation_bytes + (uint64_t)o.n_ctx * sizeof(int32_t);
     *out = m;
     return MC_OK;
@@ -114,10 +120,11 @@ static enum mc_code check_ids(const struct session *s, const int32_t *ids, size_
     if (n < 1) return mc_fail(err, MC_EARG, 0, "no tokens to append");
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= vocab)
-            return mc_fail(err, MC_EARG, 0, "token id %d at index %zu is outside the vocabulary; expected 0 to %u", (int)ids[i], i, (unsigned)(vocab - 1));
+            return mc_fail(err, MC_EARG, 0, "token id %d at index %zu is outside the vocabulary; expected 0 to %u", (int)ids[i],
+                           i, (unsigned)(vocab - 1));
     if (n > s->kv.n_ctx - s->kv.n)
-        return mc_fail(err, MC_EFULL, 0, "%zu tokens do not fit: the context holds %u and %u are taken; use a larger --ctx", n, (unsigned)s->kv.n_ctx,
-                       (unsigned)s->kv.n);
+        return mc_fail(err, MC_EFULL, 0, "%zu tokens do not fit: the context holds %u and %u are taken; use a larger --ctx", n,
+                       (unsigned)s->kv.n_ctx, (unsigned)s->kv.n);
     return MC_OK;
 }
 
@@ -125,22 +132,27 @@ static enum mc_code check_damage(const struct session *s, struct mc_err *err)
 {
     const char *path = weights_damaged(s->engine->weights);
     if (!path) return MC_OK;
-    return mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while in use; results since then are worthless, restore it and start again",
-                   path);
+    return mc_fail(
+        err, MC_EIO, 0,
+        "%s: the file became shorter or unreadable while in use; results since then are worthless, restore it and start again",
+        path);
 }
 
 static enum mc_code check_logits(const float *logits, uint32_t n_vocab, uint32_t position, struct mc_err *err)
 {
     for (uint32_t i = 0; i < n_vocab; i++)
         if (isnan(logits[i]))
-            return mc_fail(err, MC_EFORMAT, 0, "the logits at position %u hold NaN (token %u): a weight of this file is damaged; modchip inspect --check "
-                           "finds it", (unsigned)position, (unsigned)i);
+            return mc_fail(
+                err, MC_EFORMAT, 0,
+                "the logits at position %u hold NaN (token %u): a weight of this file is damaged; modchip inspect --check "
+                "finds it",
+                (unsigned)position, (unsigned)i);
     return MC_OK;
 }
 
 /* What an append wants to hear. */
 struct listener {
-    const uint8_t *want; /* by index of the append; NULL: all */
+    const uint8_t *want;  /* by index of the append; NULL: all */
     session_logits_fn fn; /* NULL: only the last position's logits, kept in the flow */
     void *user;
 };
@@ -164,9 +176,10 @@ static enum mc_code deliver(const struct session *s, const struct listener *l, s
     return MC_OK;
 }
 
-/* One chunk: ids[at .. at+n) of an append of `total`. Logits of wanted rows are made HEAD_ROWS at a time; the first batch of them belongs to
- * the walk itself, so that decoding is one run of the team. */
-static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, uint32_t n, size_t total, const struct listener *l, struct mc_err *err)
+/* One chunk: ids[at .. at+n) of an append of `total`. Logits of wanted rows are made HEAD_ROWS at a time; the first batch of
+ * them belongs to the walk itself, so that decoding is one run of the team. */
+static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, uint32_t n, size_t total,
+                              const struct listener *l, struct mc_err *err)
 {
     struct flow *f = &s->flow;
     f->ids = ids + at;
@@ -209,8 +222,8 @@ enum mc_code session_append(struct session *s, const int32_t *ids, size_t n, str
     return append(s, ids, n, &(struct listener){0}, err);
 }
 
-enum mc_code session_append_all(struct session *s, const int32_t *ids, size_t n, const uint8_t *want, session_logits_fn fn, void *user,
-                                struct mc_err *err)
+enum mc_code session_append_all(struct session *s, const int32_t *ids, size_t n, const uint8_t *want, session_logits_fn fn,
+                                void *user, struct mc_err *err)
 {
     return append(s, ids, n, &(struct listener){want, fn, user}, err);
 }
@@ -269,7 +282,8 @@ enum mc_code session_snapshot_take(const struct session *s, struct session_snaps
 {
     const size_t token_bytes = (size_t)s->kv.n * sizeof *s->tokens;
     const uint64_t state_bytes = kv_cache_save_bytes(&s->kv);
-    struct session_snapshot *snap = state_bytes < SIZE_MAX / 2 ? malloc(sizeof *snap + token_bytes + (size_t)state_bytes) : NULL;
+    struct session_snapshot *snap =
+        state_bytes < SIZE_MAX / 2 ? malloc(sizeof *snap + token_bytes + (size_t)state_bytes) : NULL;
     if (!snap) return mc_fail(err, MC_ENOMEM, 0, "out of memory for a snapshot of %u tokens", (unsigned)s->kv.n);
     *snap = (struct session_snapshot){.engine = s->engine, .kv = s->kv.kv, .n_ctx = s->kv.n_ctx, .n = s->kv.n};
     snap->bytes = sizeof *snap + token_bytes + (size_t)state_bytes;
@@ -284,7 +298,8 @@ enum mc_code session_snapshot_take(const struct session *s, struct session_snaps
 enum mc_code session_snapshot_restore(struct session *s, const struct session_snapshot *snap, struct mc_err *err)
 {
     if (snap->engine != s->engine || snap->kv != s->kv.kv || snap->n_ctx != s->kv.n_ctx)
-        return mc_fail(err, MC_EARG, 0, "the snapshot was taken from a session of another engine, cache format or context size");
+        return mc_fail(err, MC_EARG, 0,
+                       "the snapshot was taken from a session of another engine, cache format or context size");
     s->has_logits = false;
     memcpy(s->tokens, snap->tokens, (size_t)snap->n * sizeof *s->tokens);
     kv_cache_load(&s->kv, snap->state, snap->n);

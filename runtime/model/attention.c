@@ -94,8 +94,8 @@ static void flush(struct gather *g)
 {
     const struct flow_scratch *t = g->scratch;
     if (g->n_rows)
-        g->f->env.kern->attend_part(t->acc, t->m, t->z, g->q, g->n_heads, g->f->model->shape.d_head, g->rows, g->n_rows, g->f->kv->kv,
-                                    g->scale, t->attend);
+        g->f->env.kern->attend_part(t->acc, t->m, t->z, g->q, g->n_heads, g->f->model->shape.d_head, g->rows, g->n_rows,
+                                    g->f->kv->kv, g->scale, t->attend);
     g->n_rows = 0;
 }
 
@@ -122,7 +122,8 @@ static void gather_compressed(struct gather *g, const struct kv_layer *kv, const
     flush(g);
 }
 
-static void attend_heads(const struct layer_weights *L, struct flow *f, size_t t, uint32_t h0, uint32_t n_heads, unsigned worker)
+static void attend_heads(const struct layer_weights *L, struct flow *f, size_t t, uint32_t h0, uint32_t n_heads,
+                         unsigned worker)
 {
     const struct model_shape *s = &f->model->shape;
     const struct kern_table *k = f->env.kern;
@@ -149,8 +150,8 @@ static void attend_heads(const struct layer_weights *L, struct flow *f, size_t t
     for (uint32_t h = 0; h < n_heads; h++) rotate(L, f, t, q + (size_t)(h + 1) * s->d_head - s->d_rope, true);
 }
 
-/* o[t][H][Dh]: queries in, attention result out. A task is one output group of a token, or all groups where tokens are plenty (each
- * cached row is then converted once for all heads). */
+/* o[t][H][Dh]: queries in, attention result out. A task is one output group of a token, or all groups where tokens are plenty
+ * (each cached row is then converted once for all heads). */
 static void attend(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
     const struct model_shape *s = &f->model->shape;

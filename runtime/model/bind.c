@@ -1,7 +1,7 @@
 /* bind.c - see bind.h.
  *
- * The walk over all tensors runs twice: the first time it checks and counts the floats that small vectors need, the second time it decodes
- * them into one arena of that size. */
+ * The walk over all tensors runs twice: the first time it checks and counts the floats that small vectors need, the second time
+ * it decodes them into one arena of that size. */
 #include "runtime/model/bind.h"
 
 #include "io/gguf/gguf.h"
@@ -19,9 +19,9 @@ struct binder {
     const struct model_shape *s;
     struct mc_err *err;
     enum mc_code code;
-    uint8_t *arena;    /* NULL in the first walk */
+    uint8_t *arena; /* NULL in the first walk */
     size_t used;
-    char prefix[32];   /* "" or "blk.N." */
+    char prefix[32]; /* "" or "blk.N." */
 };
 
 /* The other spelling that some public files use for a tensor. */
@@ -87,7 +87,8 @@ static struct matrix matrix_of(struct binder *b, const char *name, uint64_t k, u
     const struct gguf_tensor *t = need(b, name, k, rows, count);
     if (!t) return m;
     if (t->type == QUANT_I32) {
-        b->code = mc_fail(b->err, MC_EFORMAT, 0, "%s: tensor %s%s has the type i32; expected a weight type", gguf_path(b->g), b->prefix, name);
+        b->code = mc_fail(b->err, MC_EFORMAT, 0, "%s: tensor %s%s has the type i32; expected a weight type", gguf_path(b->g),
+                          b->prefix, name);
         return m;
     }
     m.data = data_of(b, t);
@@ -192,16 +193,18 @@ static const uint8_t *hash_ids_of(struct binder *b)
     const struct gguf_tensor *t = need(b, "ffn_gate_tid2eid.weight", s->n_used, s->n_vocab, 1);
     if (!t) return NULL;
     if (t->type != QUANT_I32) {
-        b->code = mc_fail(b->err, MC_EFORMAT, 0, "%s: tensor %sffn_gate_tid2eid.weight has the type %s; expected i32", gguf_path(b->g),
-                          b->prefix, quant_info(t->type)->name);
+        b->code = mc_fail(b->err, MC_EFORMAT, 0, "%s: tensor %sffn_gate_tid2eid.weight has the type %s; expected i32",
+                          gguf_path(b->g), b->prefix, quant_info(t->type)->name);
         return NULL;
     }
     const uint8_t *ids = data_of(b, t);
     for (uint64_t i = 0; !b->arena && i < (uint64_t)s->n_vocab * s->n_used; i++)
         if (mc_load_u32(ids + 4 * i) >= s->n_expert) {
-            b->code = mc_fail(b->err, MC_EFORMAT, 0, "%s: tensor %sffn_gate_tid2eid.weight names expert %" PRId32 " for token %" PRIu64
-                              "; the model has experts 0 to %u", gguf_path(b->g), b->prefix, (int32_t)mc_load_u32(ids + 4 * i),
-                              i / s->n_used, (unsigned)(s->n_expert - 1));
+            b->code = mc_fail(b->err, MC_EFORMAT, 0,
+                              "%s: tensor %sffn_gate_tid2eid.weight names expert %" PRId32 " for token %" PRIu64
+                              "; the model has experts 0 to %u",
+                              gguf_path(b->g), b->prefix, (int32_t)mc_load_u32(ids + 4 * i), i / s->n_used,
+                              (unsigned)(s->n_expert - 1));
             return NULL;
         }
     return ids;
@@ -218,8 +221,10 @@ static void experts_of(struct binder *b, struct layer_weights *L)
         L->router_bias = vector_of(b, "exp_probs_b.bias", s->n_expert);
     }
     if (!b->code && find(b, "ffn_gate_up_exps.weight") && !find(b, "ffn_gate_exps.weight"))
-        b->code = mc_fail(b->err, MC_EUNSUPPORTED, 0, "%s: tensor %sffn_gate_up_exps.weight merges gate and up; this program reads files "
-                          "with ffn_gate_exps and ffn_up_exps", gguf_path(b->g), b->prefix);
+        b->code = mc_fail(b->err, MC_EUNSUPPORTED, 0,
+                          "%s: tensor %sffn_gate_up_exps.weight merges gate and up; this program reads files "
+                          "with ffn_gate_exps and ffn_up_exps",
+                          gguf_path(b->g), b->prefix);
     L->gate = matrix_of(b, "ffn_gate_exps.weight", s->d_model, s->d_expert, s->n_expert);
     L->up = matrix_of(b, "ffn_up_exps.weight", s->d_model, s->d_expert, s->n_expert);
     L->down = matrix_of(b, "ffn_down_exps.weight", s->d_expert, s->d_model, s->n_expert);
@@ -232,8 +237,10 @@ static void check_vocabulary(struct binder *b)
 {
     const struct gguf_value *tokens = gguf_find(b->g, "tokenizer.ggml.tokens");
     if (!b->code && tokens && (tokens->type != GGUF_ARRAY || tokens->count != b->s->n_vocab))
-        b->code = mc_fail(b->err, MC_EFORMAT, 0, "%s: metadata key tokenizer.ggml.tokens has %" PRIu64 " entries; token_embd.weight has %u "
-                          "rows", gguf_path(b->g), tokens->count, (unsigned)b->s->n_vocab);
+        b->code = mc_fail(b->err, MC_EFORMAT, 0,
+                          "%s: metadata key tokenizer.ggml.tokens has %" PRIu64 " entries; token_embd.weight has %u "
+                          "rows",
+                          gguf_path(b->g), tokens->count, (unsigned)b->s->n_vocab);
 }
 
 static void walk(struct binder *b, struct model *m)
@@ -260,8 +267,8 @@ static void walk(struct binder *b, struct model *m)
     m->layers = layers;
 }
 
-enum mc_code model_bind(const struct gguf *g, const struct weights *w, const struct model_shape *shape, const struct kern_table *kern,
-                        struct model *out, struct mc_err *err)
+enum mc_code model_bind(const struct gguf *g, const struct weights *w, const struct model_shape *shape,
+                        const struct kern_table *kern, struct model *out, struct mc_err *err)
 {
     struct model m = {.shape = *shape};
     struct binder b = {.g = g, .w = w, .kern = kern, .s = shape, .err = err};
@@ -287,9 +294,11 @@ void model_each_matrix(struct model *m, void (*fn)(void *user, struct matrix *ma
     fn(user, &m->output);
     for (uint32_t il = 0; il < m->shape.n_layer; il++) {
         struct layer_weights *L = &m->layers[il];
-        struct matrix *const dense[] = {&L->q_a, &L->q_b, &L->kv, &L->out_a, &L->out_b, &L->router, &L->gate_shared, &L->up_shared, &L->down_shared};
+        struct matrix *const dense[] = {&L->q_a,    &L->q_b,         &L->kv,        &L->out_a,      &L->out_b,
+                                        &L->router, &L->gate_shared, &L->up_shared, &L->down_shared};
         for (size_t i = 0; i < ARRAY_LEN(dense); i++) fn(user, dense[i]);
-        struct matrix *const compressed[] = {&L->comp.kv, &L->comp.gate, &L->index_comp.kv, &L->index_comp.gate, &L->index_q_b, &L->index_proj};
+        struct matrix *const compressed[] = {&L->comp.kv,         &L->comp.gate, &L->index_comp.kv,
+                                             &L->index_comp.gate, &L->index_q_b, &L->index_proj};
         for (size_t i = 0; i < (L->ratio == 4 ? 6u : L->ratio ? 2u : 0u); i++) fn(user, compressed[i]);
     }
     for (uint32_t il = 0; il < m->shape.n_layer; il++) {
@@ -313,8 +322,9 @@ void model_token_bytes(const struct model *m, uint64_t *layers, uint64_t *head)
     uint64_t sum = m->embd.row_bytes;
     for (uint32_t il = 0; il < s->n_layer; il++) {
         const struct layer_weights *L = &m->layers[il];
-        const struct matrix *const dense[] = {&L->hyper_attn.fn, &L->hyper_ffn.fn, &L->q_a, &L->q_b, &L->kv, &L->out_a, &L->out_b,
-                                              &L->router, &L->gate_shared, &L->up_shared, &L->down_shared};
+        const struct matrix *const dense[] = {&L->hyper_attn.fn, &L->hyper_ffn.fn, &L->q_a,    &L->q_b,         &L->kv,
+                                              &L->out_a,         &L->out_b,        &L->router, &L->gate_shared, &L->up_shared,
+                                              &L->down_shared};
         for (size_t i = 0; i < ARRAY_LEN(dense); i++) sum += matrix_bytes(dense[i]);
         if (L->ratio) sum += matrix_bytes(&L->comp.kv) + matrix_bytes(&L->comp.gate);
         if (L->ratio == 4) sum += matrix_bytes(&L->index_comp.kv) + matrix_bytes(&L->index_comp.gate);

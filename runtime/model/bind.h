@@ -36,9 +36,9 @@ struct hyper_weights {
 };
 
 struct compressor_weights {
-    struct matrix kv, gate;  /* [w][D], w = 2 * dim for ratio 4, dim for ratio 128 */
-    const float *ape;        /* [ratio][w] */
-    const float *norm;       /* [dim] */
+    struct matrix kv, gate; /* [w][D], w = 2 * dim for ratio 4, dim for ratio 128 */
+    const float *ape;       /* [ratio][w] */
+    const float *norm;      /* [dim] */
 };
 
 struct layer_weights {
@@ -49,8 +49,8 @@ struct layer_weights {
     struct compressor_weights comp, index_comp; /* by ratio */
     struct matrix index_q_b, index_proj;
     struct matrix router;
-    const float *router_bias;   /* NULL in hash layers, and where the file has none */
-    const uint8_t *hash_ids;    /* little-endian i32 [V][used]; NULL in learned layers */
+    const float *router_bias; /* NULL in hash layers, and where the file has none */
+    const uint8_t *hash_ids;  /* little-endian i32 [V][used]; NULL in learned layers */
     struct matrix gate, up, down, gate_shared, up_shared, down_shared;
 };
 
@@ -64,8 +64,8 @@ struct model {
     size_t arena_bytes;
 };
 
-/* Errors: MC_EFORMAT for a missing tensor, a wrong shape, a wrong type, an expert id out of range: always naming the tensor. The weights
- * must outlive the model. */
+/* Errors: MC_EFORMAT for a missing tensor, a wrong shape, a wrong type, an expert id out of range: always naming the tensor.
+ * The weights must outlive the model. */
 MC_MUST_CHECK enum mc_code model_bind(const struct gguf *g, const struct weights *w, const struct model_shape *shape,
                                       const struct kern_table *kern, struct model *out, struct mc_err *err);
 void model_unbind(struct model *m);

@@ -1,8 +1,9 @@
-/* compressor.c - rows that stand for 4 or 128 tokens (architecture.md 5), for attention and, in ratio-4 layers, for the indexer.
+/* compressor.c - rows that stand for 4 or 128 tokens (architecture.md 5), for attention and, in ratio-4 layers, for the
+ * indexer.
  *
- * Each token gives a row kv[w] | score[w]. Rows of the chunk at hand lie in flow.comp_half (token first), those of earlier tokens in the
- * ring kv_layer.half. When a block's last token is in the chunk, its row is pooled from both, normalised, rotated and stored.
- * Nothing is computed where no row could ever be read: kv_layer.has_comp, has_index. */
+ * Each token gives a row kv[w] | score[w]. Rows of the chunk at hand lie in flow.comp_half (token first), those of earlier
+ * tokens in the ring kv_layer.half. When a block's last token is in the chunk, its row is pooled from both, normalised, rotated
+ * and stored. Nothing is computed where no row could ever be read: kv_layer.has_comp, has_index. */
 #include "runtime/model/forward.h"
 
 #include "topology/workers.h"
@@ -15,7 +16,7 @@ enum { CANDIDATES_MAX = 128 };
 struct view {
     const struct compressor_weights *weights;
     const struct kv_ring *ring;
-    float *half;      /* [n][2 * width] */
+    float *half; /* [n][2 * width] */
     uint8_t *rows;
     size_t row_bytes;
     uint32_t dim, width, ratio;
@@ -25,7 +26,8 @@ static struct view attention_view(const struct layer_weights *L, const struct fl
 {
     const struct kv_layer *kv = &f->kv->layers[L->il];
     const uint32_t dim = f->model->shape.d_head;
-    return (struct view){&L->comp, &kv->half, f->comp_half, kv->comp, f->kv->raw_row_bytes, dim, L->ratio == 4 ? 2 * dim : dim, L->ratio};
+    return (struct view){&L->comp, &kv->half, f->comp_half, kv->comp, f->kv->raw_row_bytes, dim, L->ratio == 4 ? 2 * dim : dim,
+                         L->ratio};
 }
 
 static struct view index_view(const struct layer_weights *L, const struct flow *f)

@@ -106,7 +106,8 @@ static void layout_scratch(struct arena *a, struct flow *f, const struct model_s
     f->env.scratch = exact_rows;
 }
 
-static void layout_attention(struct arena *a, struct flow *f, const struct model_shape *s, const struct kinds *k, uint32_t n_ctx)
+static void layout_attention(struct arena *a, struct flow *f, const struct model_shape *s, const struct kinds *k,
+                             uint32_t n_ctx)
 {
     const uint64_t n = f->n_batch;
     f->qr = take_act(a, n, s->q_lora, k->qr);
@@ -174,13 +175,14 @@ bool flow_bytes(const struct model *m, unsigned n_workers, uint32_t n_ctx, uint3
     return !a.overflow;
 }
 
-enum mc_code flow_init(struct flow *f, const struct model *m, const struct kern_table *kern, struct kv_cache *kv, unsigned n_workers, bool exact,
-                       struct mc_err *err)
+enum mc_code flow_init(struct flow *f, const struct model *m, const struct kern_table *kern, struct kv_cache *kv,
+                       unsigned n_workers, bool exact, struct mc_err *err)
 {
     uint64_t bytes;
     memset(f, 0, sizeof *f);
     if (!flow_bytes(m, n_workers, kv->n_ctx, kv->n_batch, exact, &bytes))
-        return mc_fail(err, MC_ENOMEM, 0, "activations of %u tokens are larger than the address space; use a smaller --batch", (unsigned)kv->n_batch);
+        return mc_fail(err, MC_ENOMEM, 0, "activations of %u tokens are larger than the address space; use a smaller --batch",
+                       (unsigned)kv->n_batch);
     f->n_batch = kv->n_batch;
     f->n_workers = n_workers;
     f->model = m;
@@ -217,7 +219,8 @@ static void embed(struct flow *f, struct worker *w)
         f->env.kern->dequantize[m->embd.type](X, m->embd.data + (size_t)f->ids[t] * m->embd.row_bytes, s->d_model);
         for (uint32_t h = 1; h < s->hc; h++) memcpy(X + (size_t)h * s->d_model, X, s->d_model * sizeof *X);
         for (unsigned kind = 0; kind < ROPE_KINDS; kind++)
-            rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs, f->sin[kind] + t * pairs);
+            rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs,
+                        f->sin[kind] + t * pairs);
     }
     workers_sync(w);
 }
@@ -228,7 +231,7 @@ static void layer(const struct layer_weights *L, struct flow *f, struct worker *
     attention(L, f, w);                                                     /* u -> y, appends cache rows */
     hyper_out(f, w);                                                        /* X <- post*y + comb*X */
     hyper_in(&L->hyper_ffn, L->ffn_norm, moe_input_kinds(L), f, w);
-    moe(L, f, w);                                                           /* u -> y */
+    moe(L, f, w); /* u -> y */
     hyper_out(f, w);
 }
 

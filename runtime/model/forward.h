@@ -1,10 +1,13 @@
-/* forward.h - n tokens through the model (architecture.md sections 3 to 7): prefill and decode are the same walk, n = 1 or many.
+/* forward.h - n tokens through the model (architecture.md sections 3 to 7): prefill and decode are the same walk, n = 1 or
+ * many.
  *
- * Every worker runs forward_walk from top to bottom and does its share of each step; workers_sync marks each place where numbers cross from
- * one worker to another. Shares are cut by index, never by arrival, except for product tiles, whose result does not depend on who computes
- * them: the logits are the same bits for any number of workers and any split of the tokens into chunks.
+ * Every worker runs forward_walk from top to bottom and does its share of each step; workers_sync marks each place where
+ * numbers cross from one worker to another. Shares are cut by index, never by arrival, except for product tiles, whose result
+ * does not depend on who computes them: the logits are the same bits for any number of workers and any split of the tokens into
+ * chunks.
  *
- * struct flow is the working memory of one session: buffers for n_batch tokens, nothing allocated later. Shapes are [n][...], token first. */
+ * struct flow is the working memory of one session: buffers for n_batch tokens, nothing allocated later. Shapes are [n][...],
+ * token first. */
 #ifndef RUNTIME_MODEL_FORWARD_H
 #define RUNTIME_MODEL_FORWARD_H
 
@@ -22,10 +25,10 @@ enum {
 
 /* Private memory of one worker. */
 struct flow_scratch {
-    float *attend, *acc, *m, *z;  /* attention of some heads: see kern_attend_scratch; acc [H][Dh] */
-    float *row;                   /* max(d_head, d_index) floats and two rope rows behind it */
-    float *angle_c, *angle_s;     /* [pairs] */
-    uint64_t *top;                /* one for each compressed row */
+    float *attend, *acc, *m, *z; /* attention of some heads: see kern_attend_scratch; acc [H][Dh] */
+    float *row;                  /* max(d_head, d_index) floats and two rope rows behind it */
+    float *angle_c, *angle_s;    /* [pairs] */
+    uint64_t *top;               /* one for each compressed row */
 };
 
 struct flow {
@@ -36,51 +39,52 @@ struct flow {
 
     /* The chunk at hand: set before the walk. */
     const int32_t *ids;
-    uint32_t n, p0;               /* tokens, position of the first one */
+    uint32_t n, p0;                             /* tokens, position of the first one */
     uint32_t head_rows[HEAD_ROWS], n_head_rows; /* tokens of the chunk whose logits are wanted */
 
     uint32_t n_batch, n_hyper_chunks;
     float *cos[ROPE_KINDS], *sin[ROPE_KINDS]; /* [n][pairs] */
-    float *X;                     /* [n][hc][D] residual streams */
-    float *hyper_parts;           /* [n][chunks][n_mix + 1]: partial products, then the partial sum of squares */
-    float *post, *comb;           /* [n][hc], [n][hc][hc] (source, destination) */
-    struct act u;                 /* [n][D] input of a sub-layer */
-    struct act qr;                /* [n][q_lora] */
-    struct act o;                 /* [n * G][H*Dh/G]: queries q[n][H][Dh], then overwritten by the attention result */
-    struct act low;               /* [n][G*R] */
-    float *kv_row;                /* [n][Dh] */
+    float *X;                                 /* [n][hc][D] residual streams */
+    float *hyper_parts;                       /* [n][chunks][n_mix + 1]: partial products, then the partial sum of squares */
+    float *post, *comb;                       /* [n][hc], [n][hc][hc] (source, destination) */
+    struct act u;                             /* [n][D] input of a sub-layer */
+    struct act qr;                            /* [n][q_lora] */
+    struct act o;                  /* [n * G][H*Dh/G]: queries q[n][H][Dh], then overwritten by the attention result */
+    struct act low;                /* [n][G*R] */
+    float *kv_row;                 /* [n][Dh] */
     float *comp_half, *index_half; /* [n][2*w]: projections kv | score of this chunk, as rows of kv_layer.half */
-    float *iq, *iw;               /* [n][IH][ID], [n][IH] */
-    float *scores;                /* [score_tokens][compressed rows] */
+    float *iq, *iw;                /* [n][IH][ID], [n][IH] */
+    float *scores;                 /* [score_tokens][compressed rows] */
     uint32_t score_tokens;
-    uint32_t *chosen;             /* [n][top_k] ascending rows of ratio-4 layers; used where kv_index_needed */
-    float *y;                     /* [n][D] result of a sub-layer */
+    uint32_t *chosen;                   /* [n][top_k] ascending rows of ratio-4 layers; used where kv_index_needed */
+    float *y;                           /* [n][D] result of a sub-layer */
     float *route_logits, *route_scores; /* [n][E] */
-    int32_t *expert_ids;          /* [n][used] */
-    float *expert_w;              /* [n][used + 1], the shared expert last (1) */
-    struct act h;                 /* [n * (used + 1)][F]: gate, then silu(gate) * up; slot token*(used+1)+i, shared last */
-    float *up;                    /* like h */
-    float *expert_out;            /* [n * (used + 1)][D] */
+    int32_t *expert_ids;                /* [n][used] */
+    float *expert_w;                    /* [n][used + 1], the shared expert last (1) */
+    struct act h;      /* [n * (used + 1)][F]: gate, then silu(gate) * up; slot token*(used+1)+i, shared last */
+    float *up;         /* like h */
+    float *expert_out; /* [n * (used + 1)][D] */
     uint32_t *expert_tokens, *expert_slots; /* [n * used], grouped by expert */
-    uint32_t *expert_first;       /* [E + 1] */
-    struct product *moe_in, *moe_out; /* [2 * E + 2], [E + 1] */
-    uint32_t n_moe_in, n_moe_out; /* written by worker 0 between two barriers */
-    float *logits;                /* [HEAD_ROWS][V] */
-    struct flow_scratch *scratch; /* by worker */
+    uint32_t *expert_first;                 /* [E + 1] */
+    struct product *moe_in, *moe_out;       /* [2 * E + 2], [E + 1] */
+    uint32_t n_moe_in, n_moe_out;           /* written by worker 0 between two barriers */
+    float *logits;                          /* [HEAD_ROWS][V] */
+    struct flow_scratch *scratch;           /* by worker */
     unsigned n_workers;
     void *memory;
     size_t memory_bytes;
 };
 
 /* Bytes that flow_init takes; false when that overflows. */
-MC_MUST_CHECK bool flow_bytes(const struct model *m, unsigned n_workers, uint32_t n_ctx, uint32_t n_batch, bool exact, uint64_t *out);
+MC_MUST_CHECK bool flow_bytes(const struct model *m, unsigned n_workers, uint32_t n_ctx, uint32_t n_batch, bool exact,
+                              uint64_t *out);
 /* The model, the kernel table and the cache must outlive the flow. */
 MC_MUST_CHECK enum mc_code flow_init(struct flow *f, const struct model *m, const struct kern_table *kern, struct kv_cache *kv,
                                      unsigned n_workers, bool exact, struct mc_err *err);
 void flow_deinit(struct flow *f);
 
-/* worker_fn with a struct flow: the chunk through all layers, then the head for head_rows. The cache is written for positions p0 .. p0+n-1
- * but not advanced. */
+/* worker_fn with a struct flow: the chunk through all layers, then the head for head_rows. The cache is written for positions
+ * p0 .. p0+n-1 but not advanced. */
 void forward_walk(void *flow, struct worker *w);
 /* worker_fn: the head alone, for head_rows of the chunk walked last. */
 void forward_head(void *flow, struct worker *w);
@@ -98,7 +102,8 @@ void hyper_head(struct flow *f, struct worker *w);
 void attention(const struct layer_weights *L, struct flow *f, struct worker *w);
 unsigned attention_input_kinds(const struct layer_weights *L);
 
-/* Products of the compressors (sections 5, 6) that share the input u with the other projections: writes at most 4 entries. compressor.c */
+/* Products of the compressors (sections 5, 6) that share the input u with the other projections: writes at most 4 entries.
+ * compressor.c */
 size_t compressor_products(const struct layer_weights *L, struct flow *f, const struct act *u, struct product *list);
 /* After those products: adds the score bias of token t's place in its block, once for both roles the token may play. */
 void compressor_bias(const struct layer_weights *L, struct flow *f, size_t t);

@@ -1,7 +1,8 @@
-/* hyper.c - hyper-connections: what a sub-layer reads from the residual streams and how they are mixed behind it (architecture.md 3).
+/* hyper.c - hyper-connections: what a sub-layer reads from the residual streams and how they are mixed behind it
+ * (architecture.md 3).
  *
- * The mixing matrix has few rows and very many columns, so its product is cut into chunks of HYPER_CHUNK columns that workers share; partial
- * sums and sums of squares are added in chunk order (kernels.md 7.4, 7.5). */
+ * The mixing matrix has few rows and very many columns, so its product is cut into chunks of HYPER_CHUNK columns that workers
+ * share; partial sums and sums of squares are added in chunk order (kernels.md 7.4, 7.5). */
 #include "runtime/model/forward.h"
 
 #include "topology/workers.h"
@@ -63,7 +64,8 @@ void hyper_in(const struct hyper_weights *h, const float *norm, unsigned kinds, 
         float m[MODEL_HC_MAX * (MODEL_HC_MAX + 2)], pre[MODEL_HC_MAX];
         float *x = u.f + t * u.f_stride;
         mix_inputs(&h->fn, f, t, m);
-        kern_hyper_mix(pre, f->post + t * s->hc, f->comb + t * s->hc * s->hc, m, h->scale, h->base, s->hc, s->sinkhorn_iters, s->hc_eps);
+        kern_hyper_mix(pre, f->post + t * s->hc, f->comb + t * s->hc * s->hc, m, h->scale, h->base, s->hc, s->sinkhorn_iters,
+                       s->hc_eps);
         f->env.kern->hyper_read(x, stream_row(f, NULL, t), s->d_model, pre, s->hc, s->d_model);
         f->env.kern->rms_norm(x, x, norm, s->d_model, s->rms_eps);
         act_quantise(&f->env, &u, t);
@@ -80,8 +82,8 @@ void hyper_out(struct flow *f, struct worker *w)
     for (size_t i = i0; i < i1; i++) {
         const size_t t = i / blocks, at = i % blocks * HYPER_CHUNK;
         const size_t n = at + HYPER_CHUNK < s->d_model ? HYPER_CHUNK : s->d_model - at;
-        f->env.kern->hyper_write(f->X + t * s->hc * s->d_model + at, s->d_model, f->y + t * s->d_model + at, f->post + t * s->hc,
-                                 f->comb + t * s->hc * s->hc, s->hc, n);
+        f->env.kern->hyper_write(f->X + t * s->hc * s->d_model + at, s->d_model, f->y + t * s->d_model + at,
+                                 f->post + t * s->hc, f->comb + t * s->hc * s->hc, s->hc, n);
     }
     workers_sync(w);
 }

@@ -1,7 +1,7 @@
 /* indexer.c - which compressed rows a token of a ratio-4 layer may attend to (architecture.md 6).
  *
- * Runs only where more rows are visible than may be chosen; before that every visible row is chosen and nothing here is computed. The
- * Hadamard transform of queries and rows leaves every score unchanged in exact arithmetic, so it is left out.
+ * Runs only where more rows are visible than may be chosen; before that every visible row is chosen and nothing here is
+ * computed. The Hadamard transform of queries and rows leaves every score unchanged in exact arithmetic, so it is left out.
  * Score rows for as many tokens as the buffer holds, then choose for them, then go on. */
 #include "runtime/model/forward.h"
 
@@ -31,20 +31,21 @@ static void prepare_queries(struct flow *f, struct worker *w)
     for (size_t i = i0; i < i1; i++) {
         const size_t t = i / s->n_index_head;
         float *head = f->iq + i * s->d_index;
-        f->env.kern->rope(head + s->d_index - s->d_rope, f->cos[ROPE_COMPRESSED] + t * pairs, f->sin[ROPE_COMPRESSED] + t * pairs, pairs,
-                          false);
+        f->env.kern->rope(head + s->d_index - s->d_rope, f->cos[ROPE_COMPRESSED] + t * pairs,
+                          f->sin[ROPE_COMPRESSED] + t * pairs, pairs, false);
         f->iw[i] *= scale;
     }
     workers_sync(w);
 }
 
-static void score_block(const struct kv_layer *kv, struct flow *f, size_t t, uint32_t r0, uint32_t r1, float *scores, unsigned worker)
+static void score_block(const struct kv_layer *kv, struct flow *f, size_t t, uint32_t r0, uint32_t r1, float *scores,
+                        unsigned worker)
 {
     const struct model_shape *s = &f->model->shape;
     const void *rows[SCORE_ROWS];
     for (uint32_t r = r0; r < r1; r++) rows[r - r0] = kv->index + (size_t)r * f->kv->index_row_bytes;
-    f->env.kern->index_scores(scores + r0, f->iq + t * s->n_index_head * s->d_index, f->iw + t * s->n_index_head, s->n_index_head,
-                              s->d_index, rows, r1 - r0, f->kv->kv, f->scratch[worker].attend);
+    f->env.kern->index_scores(scores + r0, f->iq + t * s->n_index_head * s->d_index, f->iw + t * s->n_index_head,
+                              s->n_index_head, s->d_index, rows, r1 - r0, f->kv->kv, f->scratch[worker].attend);
 }
 
 void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker *w)

@@ -1,7 +1,7 @@
 /* metadata.c - see metadata.h.
  *
- * Public files differ in which keys they carry; where a value can be read off a tensor's shape it is, where a silent default would give
- * wrong text the file is refused. Arrays may be longer than the model (drafter entries): the first n_layer count. */
+ * Public files differ in which keys they carry; where a value can be read off a tensor's shape it is, where a silent default
+ * would give wrong text the file is refused. Arrays may be longer than the model (drafter entries): the first n_layer count. */
 #include "runtime/model/metadata.h"
 
 #include "io/gguf/gguf.h"
@@ -84,12 +84,15 @@ static void read_architecture(struct reader *r)
     if ((r->code = gguf_get_string(r->g, "general.architecture", &arch, r->err))) return;
     if (arch.size == 9 && !memcmp(arch.data, "deepseek4", 9)) return;
     if (arch.size == 10 && !memcmp(arch.data, "deepseek41", 10))
-        r->code = mc_fail(r->err, MC_EUNSUPPORTED, 0,
-                          "%s: general.architecture is deepseek41 (V4.1): a different graph that this program does not run; use a "
-                          "deepseek4 (V4) file", gguf_path(r->g));
+        r->code =
+            mc_fail(r->err, MC_EUNSUPPORTED, 0,
+                    "%s: general.architecture is deepseek41 (V4.1): a different graph that this program does not run; use a "
+                    "deepseek4 (V4) file",
+                    gguf_path(r->g));
     else
-        r->code = mc_fail(r->err, MC_EUNSUPPORTED, 0, "%s: general.architecture is '%.*s'; this program runs deepseek4 models only",
-                          gguf_path(r->g), (int)(arch.size < 40 ? arch.size : 40), (const char *)arch.data);
+        r->code =
+            mc_fail(r->err, MC_EUNSUPPORTED, 0, "%s: general.architecture is '%.*s'; this program runs deepseek4 models only",
+                    gguf_path(r->g), (int)(arch.size < 40 ? arch.size : 40), (const char *)arch.data);
 }
 
 static void read_layers(struct reader *r, struct model_shape *s)
@@ -113,7 +116,8 @@ static void read_attention(struct reader *r, struct model_shape *s)
     const uint64_t d_head = tensor_dim(r, "blk.0.attn_kv_a_norm.weight", 0);
     s->d_head = read_u32(r, "attention.key_length", d_head ? (int64_t)d_head : -1, 16, 4096);
     const uint32_t d_value = read_u32(r, "attention.value_length", s->d_head, 16, 4096);
-    if (!r->code && d_value != s->d_head) refuse(r, MC_EFORMAT, "attention.value_length", "not the key length", "the same number");
+    if (!r->code && d_value != s->d_head)
+        refuse(r, MC_EFORMAT, "attention.value_length", "not the key length", "the same number");
     if (!r->code && s->d_head % 16) refuse(r, MC_EUNSUPPORTED, "attention.key_length", "no multiple of 16", "a multiple of 16");
     const uint64_t q_lora = tensor_dim(r, "blk.0.attn_q_a.weight", 1);
     s->q_lora = read_u32(r, "attention.q_lora_rank", q_lora ? (int64_t)q_lora : -1, 1, 1 << 20);
@@ -125,7 +129,8 @@ static void read_attention(struct reader *r, struct model_shape *s)
     const uint64_t rank = tensor_dim(r, "blk.0.attn_output_b.weight", 0) / s->n_group;
     s->o_lora = read_u32(r, "attention.output_lora_rank", rank ? (int64_t)rank : -1, 1, 1 << 20);
     if (!r->code && s->n_head % s->n_group)
-        refuse(r, MC_EFORMAT, "attention.output_group_count", "no divisor of the head count", "heads divided evenly into groups");
+        refuse(r, MC_EFORMAT, "attention.output_group_count", "no divisor of the head count",
+               "heads divided evenly into groups");
     s->n_index_head = read_u32(r, "attention.indexer.head_count", -1, 1, 4096);
     s->d_index = read_u32(r, "attention.indexer.key_length", -1, 2, 4096);
     s->index_top_k = read_u32(r, "attention.indexer.top_k", -1, 1, 1 << 20);
@@ -135,7 +140,8 @@ static void read_rope(struct reader *r, struct model_shape *s)
 {
     s->d_rope = read_u32(r, "rope.dimension_count", -1, 2, 4096);
     if (!r->code && (s->d_rope > s->d_head || s->d_rope > s->d_index || s->d_rope % 2))
-        refuse(r, MC_EFORMAT, "rope.dimension_count", "odd, or larger than a head or an index head", "an even number that fits both");
+        refuse(r, MC_EFORMAT, "rope.dimension_count", "odd, or larger than a head or an index head",
+               "an even number that fits both");
     s->rope_base = read_f64(r, "rope.freq_base", 10000.0, 1.0, 1e12);
     if (!r->code && !has(r, "attention.compress_rope_freq_base") && has(r, "rope.freq_base_swa"))
         s->rope_base_compressed = read_f64(r, "rope.freq_base_swa", NAN, 1.0, 1e12); /* an early converter stored it there */
@@ -155,7 +161,8 @@ static void read_experts(struct reader *r, struct model_shape *s)
 {
     s->n_expert = read_u32(r, "expert_count", -1, 1, 1 << 16);
     s->n_used = read_u32(r, "expert_used_count", -1, 1, MODEL_USED_MAX);
-    if (!r->code && s->n_used > s->n_expert) refuse(r, MC_EFORMAT, "expert_used_count", "larger than the expert count", "at most expert_count");
+    if (!r->code && s->n_used > s->n_expert)
+        refuse(r, MC_EFORMAT, "expert_used_count", "larger than the expert count", "at most expert_count");
     read_u32(r, "expert_shared_count", 1, 1, 1);
     const uint64_t width = tensor_dim(r, "blk.0.ffn_gate_exps.weight", 1);
     s->d_expert = read_u32(r, "expert_feed_forward_length", width ? (int64_t)width : -1, 1, 1 << 20);
@@ -177,7 +184,8 @@ static void read_clamp(struct reader *r, const char *key, uint32_t n_layer, floa
     key_of(name, key);
     const struct gguf_value *v = gguf_find(r->g, name);
     if (!v) return refuse(r, MC_EFORMAT, key, "missing", "a number or one number per layer");
-    if (v->type == GGUF_ARRAY && v->count < n_layer) return refuse(r, MC_EFORMAT, key, "shorter than the model", "one entry per layer");
+    if (v->type == GGUF_ARRAY && v->count < n_layer)
+        return refuse(r, MC_EFORMAT, key, "shorter than the model", "one entry per layer");
     for (uint32_t i = 0; i < n_layer && !r->code; i++) {
         double x = 0;
         r->code = gguf_item_f64(r->g, v, v->type == GGUF_ARRAY ? i : 0, &x, r->err);
@@ -207,7 +215,8 @@ static void read_ratios(struct reader *r, struct model_shape *s)
             ratio = gguf_tensor_find(r->g, t) ? 4 : compressed ? 128 : 0;
         }
         if (!r->code && ratio != 0 && ratio != 4 && ratio != 128)
-            r->code = mc_fail(r->err, MC_EUNSUPPORTED, 0, "%s: metadata key deepseek4.%s gives layer %u the ratio %lld; expected 0, 4 or 128",
+            r->code = mc_fail(r->err, MC_EUNSUPPORTED, 0,
+                              "%s: metadata key deepseek4.%s gives layer %u the ratio %lld; expected 0, 4 or 128",
                               gguf_path(r->g), key, (unsigned)i, (long long)ratio);
         s->ratio[i] = (uint32_t)ratio;
     }

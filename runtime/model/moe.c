@@ -1,7 +1,8 @@
 /* moe.c - the experts: gate and up of all of them as one phase, down as another (architecture.md 7).
  *
- * The rows of a chunk are grouped by expert, so each expert's weights are read once. A token's results wait in expert_out by slot (the router's
- * order, the shared expert last) and are added in that order, whoever was computed first (kernels.md 7.7). */
+ * The rows of a chunk are grouped by expert, so each expert's weights are read once. A token's results wait in expert_out by
+ * slot (the router's order, the shared expert last) and are added in that order, whoever was computed first (kernels.md 7.7).
+ */
 #include "runtime/model/forward.h"
 
 #include "topology/workers.h"
@@ -31,8 +32,8 @@ static void group_by_expert(struct flow *f)
     first[0] = 0;
 }
 
-static struct product expert_product(const struct flow *f, const struct matrix *W, uint32_t e, const struct act *x, const uint32_t *x_rows,
-                                     float *y, size_t y_stride)
+static struct product expert_product(const struct flow *f, const struct matrix *W, uint32_t e, const struct act *x,
+                                     const uint32_t *x_rows, float *y, size_t y_stride)
 {
     const uint32_t first = f->expert_first[e];
     struct product p = product_of(W, x, y, y_stride, f->expert_first[e + 1] - first);

@@ -41,13 +41,15 @@ static void run_tile(const struct product_env *env, const struct product *p, uin
     const enum quant_act kind = env->exact ? QUANT_ACT_F32 : quant_info(W->type)->act;
     for (uint32_t c = c0; c < c1; c++) {
         const size_t row = p->x_rows ? p->x_rows[c] : p->x_first + (size_t)c * p->x_step;
-        x[c - c0] = kind == QUANT_ACT_F32 ? (const void *)(p->x->f + row * p->x->f_stride) : p->x->q[kind] + row * p->x->q_stride[kind];
+        x[c - c0] =
+            kind == QUANT_ACT_F32 ? (const void *)(p->x->f + row * p->x->f_stride) : p->x->q[kind] + row * p->x->q_stride[kind];
         y[c - c0] = p->y + (p->y_rows ? p->y_rows[c] : c) * p->y_stride + r0;
     }
     const size_t row = (size_t)p->first_row + r0;
     const uint8_t *w = W->data + row * W->row_bytes;
     if (env->exact)
-        kern_matmul_exact(env->kern, W->type, y, w, W->row_bytes, (const float *const *)x, W->k, r1 - r0, c1 - c0, env->scratch[worker]);
+        kern_matmul_exact(env->kern, W->type, y, w, W->row_bytes, (const float *const *)x, W->k, r1 - r0, c1 - c0,
+                          env->scratch[worker]);
     else if (W->packed && row % KERN_PACK_ROWS == 0 && r1 % KERN_PACK_ROWS == r0 % KERN_PACK_ROWS)
         env->kern->packed[W->type](y, W->packed + row / KERN_PACK_ROWS * W->group_bytes, x, W->k, r1 - r0, c1 - c0);
     else
@@ -75,5 +77,6 @@ void products_run(const struct product_env *env, const struct product *list, siz
 void act_quantise(const struct product_env *env, const struct act *x, size_t row)
 {
     for (unsigned kind = 0; kind < QUANT_ACT_COUNT; kind++)
-        if (x->q[kind]) env->kern->quantize[kind](x->q[kind] + row * x->q_stride[kind], x->f + row * x->f_stride, x->k, 0, x->k);
+        if (x->q[kind])
+            env->kern->quantize[kind](x->q[kind] + row * x->q_stride[kind], x->f + row * x->f_stride, x->k, 0, x->k);
 }

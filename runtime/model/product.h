@@ -1,8 +1,8 @@
 /* product.h - matrix products of one phase as a list of tasks that the workers share.
  *
- * A phase is a few products with the same kind of input (say gate and up of every active expert). They are cut into tiles of rows and
- * columns; workers take tiles by an atomic counter. Which worker computes a tile changes nothing: every output is one kernel's
- * sum in a fixed order (kernels.h). */
+ * A phase is a few products with the same kind of input (say gate and up of every active expert). They are cut into tiles of
+ * rows and columns; workers take tiles by an atomic counter. Which worker computes a tile changes nothing: every output is one
+ * kernel's sum in a fixed order (kernels.h). */
 #ifndef RUNTIME_MODEL_PRODUCT_H
 #define RUNTIME_MODEL_PRODUCT_H
 
@@ -12,17 +12,18 @@ struct worker;
 
 /* Input rows of a product: floats, and the 8-bit forms that the weight types ask for, each quantised once. */
 struct act {
-    size_t k;                          /* values in a row */
-    float *f;                          /* [rows][f_stride] */
+    size_t k; /* values in a row */
+    float *f; /* [rows][f_stride] */
     size_t f_stride;
-    uint8_t *q[QUANT_ACT_COUNT];       /* [rows][q_stride] by format; NULL: not needed (QUANT_ACT_F32: always NULL) */
+    uint8_t *q[QUANT_ACT_COUNT]; /* [rows][q_stride] by format; NULL: not needed (QUANT_ACT_F32: always NULL) */
     size_t q_stride[QUANT_ACT_COUNT];
 };
 
-/* y[y_row(c)][r] = W[r] . x[x_row(c)],  x_row(c) = x_rows ? x_rows[c] : x_first + c * x_step,  y_row(c) = y_rows ? y_rows[c] : c. */
+/* y[y_row(c)][r] = W[r] . x[x_row(c)],  x_row(c) = x_rows ? x_rows[c] : x_first + c * x_step,  y_row(c) = y_rows ? y_rows[c] :
+ * c. */
 struct product {
     const struct matrix *W;
-    uint32_t first_row;        /* counted through all of W's matrices */
+    uint32_t first_row; /* counted through all of W's matrices */
     uint32_t rows, cols;
     const struct act *x;
     const uint32_t *x_rows, *y_rows;
@@ -34,8 +35,8 @@ struct product {
 /* How products are computed; the same for every phase of a session. */
 struct product_env {
     const struct kern_table *kern;
-    bool exact;                /* decoded weights, float inputs */
-    float *const *scratch;     /* by worker id: exact_scratch floats (exact only) */
+    bool exact;            /* decoded weights, float inputs */
+    float *const *scratch; /* by worker id: exact_scratch floats (exact only) */
 };
 
 /* The whole of the (first) matrix W on rows 0..cols-1 of x. */

@@ -1,6 +1,7 @@
 /* rope_table.h - cosines and sines of positions (architecture.md 4.2): double angles, rounded to float once.
  *
- * Two kinds: plain layers (ratio 0: their base, no YaRN) and compressed layers (their own base with YaRN; no magnitude factor). */
+ * Two kinds: plain layers (ratio 0: their base, no YaRN) and compressed layers (their own base with YaRN; no magnitude factor).
+ */
 #ifndef RUNTIME_MODEL_ROPE_TABLE_H
 #define RUNTIME_MODEL_ROPE_TABLE_H
 

@@ -4,8 +4,8 @@
 #include "platform/base/bytes.h"
 #include "topology/workers.h"
 
-/* Ids of a hash layer. They were checked when the file was bound, but it may be cut or changed while it is mapped: a wrong id becomes 0 here
- * (the session reports the damage) instead of reaching memory that is not ours. */
+/* Ids of a hash layer. They were checked when the file was bound, but it may be cut or changed while it is mapped: a wrong id
+ * becomes 0 here (the session reports the damage) instead of reaching memory that is not ours. */
 static void look_up(int32_t *ids, const struct layer_weights *L, const struct model_shape *s, int32_t token)
 {
     for (uint32_t i = 0; i < s->n_used; i++) {

@@ -14,7 +14,9 @@
 #include <cmocka.h>
 
 /* "nano", "nano-f16", "nano-quant", or "tiny": the bundled model. */
-static inline struct engine *fixture_engine_layout(const char *model, enum engine_arith arith, const char *isa, unsigned n_threads, const char *layout)
+/* NULL where `layout` is "packed" and these kernels have no packed form. */
+static inline struct engine *fixture_engine_layout(const char *model, enum engine_arith arith, const char *isa,
+                                                   unsigned n_threads, const char *layout)
 {
     char path[512];
     struct engine *e = NULL;
@@ -23,8 +25,10 @@ static inline struct engine *fixture_engine_layout(const char *model, enum engin
         snprintf(path, sizeof path, "%s/tiny-dsv4.gguf", MC_MODELS);
     else
         snprintf(path, sizeof path, "%s/golden/%s.gguf", MC_TEST_DATA, model);
-    const struct engine_options opt = {.model_path = path, .arith = arith, .isa = isa, .n_threads = n_threads, .pin = "off", .layout = layout};
-    if (engine_open(&opt, &e, &err)) fail_msg("%s", err.msg);
+    const struct engine_options opt = {
+        .model_path = path, .arith = arith, .isa = isa, .n_threads = n_threads, .pin = "off", .layout = layout};
+    const enum mc_code code = engine_open(&opt, &e, &err);
+    if (code && !(code == MC_EUNSUPPORTED && !strcmp(layout, "packed"))) fail_msg("%s", err.msg);
     return e;
 }
 

@@ -1,4 +1,5 @@
-/* gv.h - reads the golden vector files (.gv) described in tests/data/golden/README.md. For tests: any fault ends the program. */
+/* gv.h - reads the golden vector files (.gv) described in tests/data/golden/README.md. For tests: any fault ends the program.
+ */
 #ifndef TESTS_SUPPORT_GV_H
 #define TESTS_SUPPORT_GV_H
 
@@ -16,9 +17,9 @@ struct gv {
 struct gv_record {
     unsigned n_dims;
     uint64_t dims[8];
-    uint64_t count;       /* product of dims */
-    const float *f;       /* type 0 */
-    const int32_t *i;     /* type 1 */
+    uint64_t count;   /* product of dims */
+    const float *f;   /* type 0 */
+    const int32_t *i; /* type 1 */
 };
 
 static inline void gv_die(const char *what, const char *name)

@@ -1,6 +1,6 @@
-/* The same logits, to the bit, whatever the number of workers, the split of the prompt into chunks, the way back (rewind at every residue of
- * the 4- and 128-blocks, and beyond the reach), through a snapshot, with matrices packed or in the file layout. Judged against one run of one
- * worker, all tokens in one chunk, file layout. */
+/* The same logits, to the bit, whatever the number of workers, the split of the prompt into chunks, the way back (rewind at
+ * every residue of the 4- and 128-blocks, and beyond the reach), through a snapshot, with matrices packed or in the file
+ * layout. Judged against one run of one worker, all tokens in one chunk, file layout. */
 #include "kernels/cpu_flags.h"
 #include "tests/support/engine_fixture.h"
 
@@ -54,7 +54,8 @@ static void threads_and_chunks_change_no_bit(void **state)
                     struct session *s = fixture_session(e, TOKENS, batches[b], (enum kern_kv)kv);
                     float *got = fixture_append_all(s, r.n_vocab, r.ids, TOKENS);
                     if (memcmp(got, r.logits, (size_t)TOKENS * r.n_vocab * sizeof *got))
-                        fail_msg("%s: kv %u, %u threads, chunks of %u give other logits", models[m], kv, threads[t], (unsigned)batches[b]);
+                        fail_msg("%s: kv %u, %u threads, chunks of %u give other logits", models[m], kv, threads[t],
+                                 (unsigned)batches[b]);
                     free(got);
                     session_destroy(s);
                 }
@@ -75,6 +76,10 @@ static void layouts_change_no_bit(void **state)
                 uint32_t flags;
                 if (kern_isa_flags(isas[i], &flags)) continue;
                 struct engine *e = fixture_engine_layout(models[m], ENGINE_FAST, isas[i], 2, layouts[l]);
+                if (!e) {
+                    printf("skipped: no packed form for %s on %s\n", models[m], isas[i]);
+                    continue;
+                }
                 struct session *s = fixture_session(e, TOKENS, 33, KERN_KV_F16);
                 fixture_append(s, r.ids, 70);
                 assert_logits_at(s, &r, 69);
@@ -84,7 +89,7 @@ static void layouts_change_no_bit(void **state)
                 }
                 struct engine_facts facts;
                 engine_facts_get(e, &facts);
-                if (l == 1) assert_int_equal(facts.packed_bytes, 0);
+                assert_true(l == 0 ? facts.packed_bytes > 0 : facts.packed_bytes == 0);
                 printf("%s %s %s: %llu packed bytes for %llu in the file\n", models[m], isas[i], layouts[l],
                        (unsigned long long)facts.packed_bytes, (unsigned long long)facts.packed_file_bytes);
                 session_destroy(s);
@@ -115,8 +120,8 @@ static void appends_of_any_size_change_no_bit(void **state)
     }
 }
 
-/* From TOKENS back one by one: every residue of both block sizes is a place to go on from. Other tokens are run in between, so that stale
- * rows behind the position would show. */
+/* From TOKENS back one by one: every residue of both block sizes is a place to go on from. Other tokens are run in between, so
+ * that stale rows behind the position would show. */
 static void rewind_to_every_residue_is_exact(void **state)
 {
     (void)state;

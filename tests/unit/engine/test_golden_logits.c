@@ -1,8 +1,8 @@
 /* Whole-model logits of the three nano models against double-precision golden vectors.
  *
- * --arith exact must agree to 1e-4 (1e-5 expected) at every stored position with the same best token; the fast path is held to the noise that
- * 8-bit activations have on random weights (tests/data/golden/README.md, "How to compare"), on every instruction set, which must
- * give the same bits. */
+ * --arith exact must agree to 1e-4 (1e-5 expected) at every stored position with the same best token; the fast path is held to
+ * the noise that 8-bit activations have on random weights (tests/data/golden/README.md, "How to compare"), on every instruction
+ * set, which must give the same bits. */
 #include "kernels/cpu_flags.h"
 #include "runtime/engine/engine.h"
 #include "tests/support/gv.h"
@@ -108,7 +108,8 @@ static void exact_arithmetic_reproduces_the_golden_logits(void **state)
             const struct gv_record want = record_of(&g, cases[c], "logits");
             float *got = logits_of(e, &tokens, &positions, KERN_KV_F32);
             const struct score s = compare(got, &want);
-            printf("exact %-10s %-5s worst %.2e mean %.2e best equal %zu/%zu\n", models[m], cases[c], s.worst, s.sum / (double)s.n, s.same_best, s.n);
+            printf("exact %-10s %-5s worst %.2e mean %.2e best equal %zu/%zu\n", models[m], cases[c], s.worst,
+                   s.sum / (double)s.n, s.same_best, s.n);
             assert_true(s.worst <= 1e-4);
             assert_int_equal(s.same_best, s.n);
             free(got);

@@ -1,7 +1,7 @@
-/* Single stages fed with stored inputs: attention (mid.lN.attn_norm -> attn_out) and the FFN (ffn_norm -> moe_out + shexp_out), where the
- * noise of 8-bit activations does not pile up (tests/data/golden/README.md, "How to compare", 4). */
-#include "runtime/engine/engine_private.h"
+/* Single stages fed with stored inputs: attention (mid.lN.attn_norm -> attn_out) and the FFN (ffn_norm -> moe_out + shexp_out),
+ * where the noise of 8-bit activations does not pile up (tests/data/golden/README.md, "How to compare", 4). */
 #include "kernels/cpu_flags.h"
+#include "runtime/engine/engine_private.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/gv.h"
 #include "topology/workers.h"
@@ -24,7 +24,8 @@ static void run_stage(void *arg, struct worker *w)
         memcpy(f->u.f + t * d, st->input + t * d, d * sizeof(float));
         act_quantise(&f->env, &f->u, t);
         for (unsigned kind = 0; kind < ROPE_KINDS; kind++)
-            rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs, f->sin[kind] + t * pairs);
+            rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs,
+                        f->sin[kind] + t * pairs);
     }
     workers_sync(w);
     if (st->attention)
@@ -34,8 +35,8 @@ static void run_stage(void *arg, struct worker *w)
 }
 
 /* y[n][d_model] of one stage, in chunks of n_batch; the caller frees. */
-static float *stage_output(struct engine *e, uint32_t il, bool is_attention, const float *input, const int32_t *ids, uint32_t n, uint32_t n_batch,
-                           enum kern_kv kv)
+static float *stage_output(struct engine *e, uint32_t il, bool is_attention, const float *input, const int32_t *ids, uint32_t n,
+                           uint32_t n_batch, enum kern_kv kv)
 {
     struct session *s = fixture_session(e, n < 640 ? 640 : n, n_batch, kv);
     const uint32_t d = e->model.shape.d_model;
@@ -95,7 +96,8 @@ static void check_model(const char *model, enum engine_arith arith, const char *
         const char *c = e->model.layers[il].ratio ? "mid" : "short";
         char name[32];
         snprintf(name, sizeof name, "%s.tokens", c);
-        const struct gv_record tokens = gv_need(&g, name), in = stage_record(&g, c, il, "attn_norm"), out = stage_record(&g, c, il, "attn_out");
+        const struct gv_record tokens = gv_need(&g, name), in = stage_record(&g, c, il, "attn_norm"),
+                               out = stage_record(&g, c, il, "attn_out");
         assert_int_equal(in.dims[0], tokens.count);
         float *y = stage_output(e, il, true, in.f, tokens.i, (uint32_t)tokens.count, 48, KERN_KV_F16);
         const struct spread a = spread_of(y, out.f, tokens.count, d);
@@ -110,8 +112,8 @@ static void check_model(const char *model, enum engine_arith arith, const char *
         for (size_t i = 0; i < n * d; i++) sum[i] = routed.f[i] + shared.f[i];
         y = stage_output(e, il, false, fin.f, ids, (uint32_t)n, 5, KERN_KV_F16);
         const struct spread m = spread_of(y, sum, n, d);
-        printf("%-10s %s %-6s layer %u  attention median %.1e p95 %.1e worst %.1e  ffn worst %.1e\n", model, arith == ENGINE_EXACT ? "exact" : "fast ",
-               isa, (unsigned)il, a.median, a.p95, a.worst, m.worst);
+        printf("%-10s %s %-6s layer %u  attention median %.1e p95 %.1e worst %.1e  ffn worst %.1e\n", model,
+               arith == ENGINE_EXACT ? "exact" : "fast ", isa, (unsigned)il, a.median, a.p95, a.worst, m.worst);
         assert_true(a.median <= limit->attn_median);
         assert_true(a.p95 <= (e->model.layers[il].ratio == 4 ? limit->attn_p95_chosen : limit->attn_p95));
         assert_true(a.worst <= limit->attn_worst);
@@ -136,9 +138,10 @@ static void float_arithmetic_is_exact_stage_by_stage(void **state)
 static void fast_arithmetic_keeps_the_measured_figures(void **state)
 {
     (void)state;
-    /* The reference program with 8-bit activations and an f16 cache gives, in ratio-4 layers, a p95 of 0.0150 and 0.0127 (nano) and of 0.0573
-     * and 0.0418 (nano-quant, whose indexer is q4_K): another index row chosen now and then. */
-    static const struct bounds eight_bit = {0.012, 0.016, 0.06, 0.25, 0.018}, half_cache = {4.2e-4, 4.2e-4, 4.2e-4, 4.2e-4, 1e-6};
+    /* The reference program with 8-bit activations and an f16 cache gives, in ratio-4 layers, a p95 of 0.0150 and 0.0127 (nano)
+     * and of 0.0573 and 0.0418 (nano-quant, whose indexer is q4_K): another index row chosen now and then. */
+    static const struct bounds eight_bit = {0.012, 0.016, 0.06, 0.25, 0.018},
+                               half_cache = {4.2e-4, 4.2e-4, 4.2e-4, 4.2e-4, 1e-6};
     static const char *const isas[] = {"scalar", "avx2", "avx512"};
     uint32_t flags;
     for (size_t i = 0; i < ARRAY_LEN(isas); i++) {

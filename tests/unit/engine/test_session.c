@@ -1,18 +1,18 @@
-/* Limits of a session: a full context, ids outside the vocabulary, memory known beforehand, cancelling, and decoding without allocation.
- * The allocation counter replaces malloc and friends through the linker (--wrap), mmap included. */
+/* Limits of a session: a full context, ids outside the vocabulary, memory known beforehand, cancelling, and decoding without
+ * allocation. The allocation counter replaces malloc and friends through the linker (--wrap), mmap included. */
 #include "tests/support/engine_fixture.h"
 
 #include "platform/os.h"
 
 #ifdef MC_TEST_WRAP_ALLOC
 static long allocations;
-#define WRAP(type, name, params, args) \
-    type __real_##name params;         \
-    type __wrap_##name params;         \
-    type __wrap_##name params          \
-    {                                  \
-        __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED); \
-        return __real_##name args;     \
+#define WRAP(type, name, params, args)                                                                                         \
+    type __real_##name params;                                                                                                 \
+    type __wrap_##name params;                                                                                                 \
+    type __wrap_##name params                                                                                                  \
+    {                                                                                                                          \
+        __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED);                                                                 \
+        return __real_##name args;                                                                                             \
     }
 WRAP(void *, malloc, (size_t n), (n))
 WRAP(void *, calloc, (size_t n, size_t m), (n, m))
@@ -101,8 +101,10 @@ static void memory_is_known_before_it_is_taken(void **state)
     struct engine *e = fixture_engine("tiny", ENGINE_FAST, "auto", 1);
     struct session_memory small, large, q8;
     struct mc_err err = {0};
-    assert_int_equal(session_memory_estimate(e, &(struct session_options){.n_ctx = 512, .kv = KERN_KV_F16}, &small, &err), MC_OK);
-    assert_int_equal(session_memory_estimate(e, &(struct session_options){.n_ctx = 4096, .kv = KERN_KV_F16}, &large, &err), MC_OK);
+    assert_int_equal(session_memory_estimate(e, &(struct session_options){.n_ctx = 512, .kv = KERN_KV_F16}, &small, &err),
+                     MC_OK);
+    assert_int_equal(session_memory_estimate(e, &(struct session_options){.n_ctx = 4096, .kv = KERN_KV_F16}, &large, &err),
+                     MC_OK);
     assert_int_equal(session_memory_estimate(e, &(struct session_options){.n_ctx = 4096, .kv = KERN_KV_Q8}, &q8, &err), MC_OK);
     assert_true(large.kv_bytes > small.kv_bytes && q8.kv_bytes < large.kv_bytes);
     assert_true(large.total_bytes >= large.kv_bytes + large.activation_bytes);

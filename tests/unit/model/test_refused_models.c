@@ -1,18 +1,31 @@
-/* Files that are well-formed GGUF but no model this engine can run: one edit of a good model each, and the one line it must give. And the
- * other way round: spellings, missing optional keys and longer arrays that public files have must open and give the same logits. */
+/* Files that are well-formed GGUF but no model this engine can run: one edit of a good model each, and the one line it must
+ * give. And the other way round: spellings, missing optional keys and longer arrays that public files have must open and give
+ * the same logits. */
 #include "io/weights/weights.h"
 #include "runtime/engine/engine.h"
 #include "tests/unit/io/gguf_image.h"
 
 #include <inttypes.h>
 
-enum edit_kind { DROP_KEY, SET_U32, SET_F32, SET_TEXT, ADD_U32, CUT_ARRAY, GROW_ARRAY, DROP_TENSOR, RENAME_TENSOR, SET_DIM, SET_I32_DATA };
+enum edit_kind {
+    DROP_KEY,
+    SET_U32,
+    SET_F32,
+    SET_TEXT,
+    ADD_U32,
+    CUT_ARRAY,
+    GROW_ARRAY,
+    DROP_TENSOR,
+    RENAME_TENSOR,
+    SET_DIM,
+    SET_I32_DATA
+};
 
 struct edit {
     enum edit_kind kind;
-    const char *name;     /* of the key or tensor */
-    double number;        /* value, or array length, or the new ne[arg] */
-    const char *text;     /* value, or new name */
+    const char *name; /* of the key or tensor */
+    double number;    /* value, or array length, or the new ne[arg] */
+    const char *text; /* value, or new name */
     unsigned arg;
 };
 
@@ -39,7 +52,8 @@ static void put_f32(struct image *m, float v)
 static void put_value(struct image *m, const struct gguf_value *v, const struct edit *e)
 {
     put_span(m, v->key);
-    const bool set_u32 = is_edit(e, SET_U32, v->key), set_f32 = is_edit(e, SET_F32, v->key), set_text = is_edit(e, SET_TEXT, v->key);
+    const bool set_u32 = is_edit(e, SET_U32, v->key), set_f32 = is_edit(e, SET_F32, v->key),
+               set_text = is_edit(e, SET_TEXT, v->key);
     img_u32(m, set_u32 ? 4 : set_f32 ? 6 : set_text ? 8 : (uint32_t)v->type);
     if (set_u32) {
         img_u32(m, (uint32_t)e->number);
@@ -194,7 +208,9 @@ static const struct refused {
     {{DROP_TENSOR, "blk.3.attn_sinks.weight", 0, NULL, 0}, MC_EFORMAT, "blk.3.attn_sinks.weight is missing"},
     {{DROP_TENSOR, "blk.1.indexer.proj.weight", 0, NULL, 0}, MC_EFORMAT, "blk.1.indexer.proj.weight is missing"},
     {{DROP_TENSOR, "output.weight", 0, NULL, 0}, MC_EFORMAT, "output.weight is missing"},
-    {{RENAME_TENSOR, "blk.0.ffn_gate_exps.weight", 0, "blk.0.ffn_gate_up_exps.weight", 0}, MC_EUNSUPPORTED, "merges gate and up"},
+    {{RENAME_TENSOR, "blk.0.ffn_gate_exps.weight", 0, "blk.0.ffn_gate_up_exps.weight", 0},
+     MC_EUNSUPPORTED,
+     "merges gate and up"},
     {{SET_I32_DATA, "blk.0.ffn_gate_tid2eid.weight", 8, NULL, 5}, MC_EFORMAT, "names expert 8"},
     {{SET_I32_DATA, "blk.0.ffn_gate_tid2eid.weight", -1, NULL, 5}, MC_EFORMAT, "names expert -1"},
     {{CUT_ARRAY, "tokenizer.ggml.token_type", 383, NULL, 0}, MC_OK, ""}, /* the tokenizer's business, not the engine's */
@@ -208,7 +224,8 @@ static void each_impossible_model_is_refused_by_name(void **state)
         struct mc_err err = {0};
         const enum mc_code code = open_edited(&refused[i].edit, &e, &err);
         if (code != refused[i].code || !strstr(err.msg, refused[i].says))
-            fail_msg("edit %zu of %s: code %d (expected %d), message: %s", i, refused[i].edit.name, code, refused[i].code, err.msg);
+            fail_msg("edit %zu of %s: code %d (expected %d), message: %s", i, refused[i].edit.name, code, refused[i].code,
+                     err.msg);
         if (code) assert_null(e);
         engine_close(e);
     }
@@ -219,7 +236,8 @@ static void logits_of(struct engine *e, float *out)
     static const int32_t ids[] = {0, 17, 42, 99, 5, 300, 7, 8, 9, 10, 11, 12};
     struct session *s = NULL;
     struct mc_err err = {0};
-    if (session_create(e, &(struct session_options){.n_ctx = 64, .kv = KERN_KV_F16}, &s, &err) || session_append(s, ids, ARRAY_LEN(ids), &err))
+    if (session_create(e, &(struct session_options){.n_ctx = 64, .kv = KERN_KV_F16}, &s, &err) ||
+        session_append(s, ids, ARRAY_LEN(ids), &err))
         fail_msg("%s", err.msg);
     memcpy(out, session_logits(s), engine_shape(e)->n_vocab * sizeof *out);
     session_destroy(s);
@@ -252,7 +270,8 @@ static void variants_of_public_files_give_the_same_logits(void **state)
     float want[384], got[384];
     struct engine *e = NULL;
     struct mc_err err = {0};
-    if (engine_open(&(struct engine_options){.model_path = nano, .n_threads = 1, .pin = "off"}, &e, &err)) fail_msg("%s", err.msg);
+    if (engine_open(&(struct engine_options){.model_path = nano, .n_threads = 1, .pin = "off"}, &e, &err))
+        fail_msg("%s", err.msg);
     logits_of(e, want);
     engine_close(e);
     for (size_t i = 0; i < ARRAY_LEN(same); i++) {
