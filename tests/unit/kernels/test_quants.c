@@ -4,7 +4,7 @@
  * 1e-6 * sum|w a| of the float64 value. Method: for each table this CPU can run (scalar, AVX2, AVX-512) load the stored rows,
  * convert the stored activation bytes into the private row layout, compare. Row 9 of mxfp4 is left out of the products (its
  * scales overflow float32 sums; README.md there). */
-#include "vectors.h"
+#include "tests/unit/kernels/vectors.h"
 
 #include "kernels/cpu_flags.h"
 #include "kernels/f16.h"
