@@ -3,7 +3,7 @@
  * Dword lane r of a code vector holds the codes of 4 consecutive columns of row r, unsigned. The activation enters as a dword
  * of memory that vpdpbusd broadcasts itself, so nothing is ever summed across lanes and rule R1 (kernels.h) runs in lanes.
  *
- *   up to 4 columns   unpacked in registers and used at once (`direct` in packed_steps.h and packed_blocks.h); one column:
+ *   up to 4 columns   unpacked in registers and used at once (`direct` in packed_steps.c and packed_blocks.h); one column:
  * several groups together, which share the loads of the activation and read memory as several streams more              16 rows
  * x 256 columns are unpacked once into a tile in L1, as bytes with the scales beside them; one kernel for all formats then
  * walks over the columns (packed_tile.c)
@@ -21,7 +21,9 @@
 
 enum {
     PACKED_DIRECT_COLS = 4,
-    PACKED_COLS = 64 /* columns that share an unpacked tile; their rows should stay in L2 */
+    PACKED_COLS = 64,     /* columns that share an unpacked tile; their rows should stay in L2 */
+    PACKED_TILE_COLS = 6, /* at a time: 2 tiles x 6 columns of sums fill the registers */
+    PACKED_AHEAD = 2048,  /* bytes from the line in use to the one that is asked for */
 };
 
 void avx512_init_packed_steps(struct kern_table *t);
@@ -54,6 +56,22 @@ MC_INLINE __m512 float_at(const void *p)
 MC_INLINE __m512 halves_at(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_load_si256(p));
+}
+
+/* `groups` groups of `bytes` bytes, whose bodies start at `body` in the first one, advance together and have come to byte `at`
+ * of their bodies: asks for n bytes of each, PACKED_AHEAD further on, which at the end is in the next groups. */
+MC_INLINE void ask_ahead(unsigned groups, const uint8_t *body, size_t body_bytes, size_t bytes, size_t at, size_t n)
+{
+    const size_t to = at + PACKED_AHEAD;
+    const char *p = (const char *)body + (to < body_bytes ? to : to - body_bytes + groups * bytes);
+    MC_UNROLL for (unsigned g = 0; g < groups; g++) for (size_t i = 0; i < n; i += 64)
+        _mm_prefetch(p + g * bytes + i, _MM_HINT_T0);
+}
+
+/* The first lines of their heads. */
+MC_INLINE void ask_heads(unsigned groups, const uint8_t *w, size_t bytes)
+{
+    MC_UNROLL for (unsigned g = 0; g < groups; g++) _mm_prefetch((const char *)w + g * bytes, _MM_HINT_T1);
 }
 
 /* ---- codes of columns 4v .. 4v + 3, v < 8, from the lines of 32 columns at p ----
@@ -109,13 +127,31 @@ struct packed_tile {
     MC_ALIGNED(64) float m[8][16];        /* minimum */
 };
 
-/* Formats of q8_0 rows: `steps` fused multiply-adds into y[c][0..16), which starts at 0 where i0 == 0. */
+/* Columns to take next: never few at the end because the ones before were many. */
+MC_INLINE size_t packed_take(size_t left)
+{
+    const size_t times = (left + PACKED_TILE_COLS - 1) / PACKED_TILE_COLS;
+    return (left + times - 1) / times;
+}
+
+/* Asks for 256 bytes of each of the columns that come after the next `take`: every column is a row of its own, where the
+ * hardware does not see a stream. */
+MC_INLINE void ask_columns(const void *const *x, size_t i0, size_t take, size_t left)
+{
+    for (size_t c = take; c < 2 * take && c < left; c++)
+        for (size_t i = 0; i < 256; i += 64) _mm_prefetch((const char *)x[c] + i0 + i, _MM_HINT_T0);
+}
+
+/* Both kernels: one tile, or two of neighbouring groups, times `cols` columns, into rows r0 .. of y[c], which starts at 0 where
+ * i0 == 0. i0: first column of weights. */
+
+/* Formats of q8_0 rows: n / step fused multiply-adds for n <= 256 columns of weights. */
 struct packed_steps {
     unsigned step; /* columns: 32 or 16 */
     int bias;      /* of the bytes */
     bool minimum;  /* + m * s */
 };
-void avx512_packed_steps_tile(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
+void avx512_packed_steps_tile(const struct packed_tile *t, unsigned tiles, struct packed_steps law, float *const *y, size_t r0,
                               const void *const *x, size_t k, size_t i0, size_t n, size_t cols);
 
 /* Formats of q8_K rows. */
@@ -125,7 +161,7 @@ struct packed_block {
     unsigned width; /* columns in an activation sum: 8, 16, 32 */
     bool minimum;   /* pairs make the minimum; else they are added to the sum */
 };
-void avx512_packed_block_tile(const struct packed_tile *t, struct packed_block law, float *const *y, size_t r0,
+void avx512_packed_block_tile(const struct packed_tile *t, unsigned tiles, struct packed_block law, float *const *y, size_t r0,
                               const void *const *x, size_t k, size_t i0, size_t cols);
 
 #endif

@@ -132,6 +132,8 @@ MC_INLINE __m512i code(enum quant_type type, const uint8_t *p, int v, __m512i ta
     case QUANT_IQ3_XXS:
     case QUANT_IQ4_XS:
         return _mm512_permutexvar_epi8(loose_field(p, v, 4, 0), table); /* 16 entries, repeated */
+    case QUANT_IQ1_M:
+        return field(p, v, 2, 3); /* eight times */
     default:
         return field(p, v, 2, 0);
     }
@@ -212,6 +214,16 @@ struct sums {
     __m512i c[4][4]; /* bias, shift or minimum */
 };
 
+/* iq1_m: what the shifts of groups 2n and 2n + 1 of 8 columns add to eight times the sum. */
+MC_INLINE __m512i shift_pair(const uint8_t *shifts, unsigned n, const struct pair_tables *tables)
+{
+    return _mm512_permutexvar_epi16(_mm512_srl_epi16(line_at(shifts), _mm_cvtsi32_si128((int)n)), tables->shift);
+}
+MC_INLINE __m512i shift_sum(const uint8_t *shifts, const char *sum8, unsigned n, const struct pair_tables *tables)
+{
+    return _mm512_dpwssd_epi32(_mm512_setzero_si512(), shift_pair(shifts, n, tables), dword_at(sum8 + 4 * n));
+}
+
 /* Columns 64i .. 64i + 63 of block b: two or four sub-blocks, taken in pairs. */
 MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, const struct job *j, const uint8_t *p,
                          const char *const x[4], size_t b, unsigned i, const struct pair_tables *tables, __m512i table,
@@ -224,15 +236,20 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
     MC_UNROLL for (unsigned t = 0; t < n_pairs; t++)
     {
         __m512i sum[2][4][4];
-        MC_UNROLL for (unsigned h = 0; h < 2; h++)
+        MC_UNROLL for (unsigned at = 2 * t * half; at < 2 * (t + 1) * half; at++) /* of 16 code vectors */
         {
-            MC_UNROLL for (unsigned v = 0; v < half; v++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
+            const unsigned h = at / half % 2;
+            MC_UNROLL for (unsigned g = 0; g < groups; g++)
             {
-                const unsigned at = (2 * t + h) * half + v; /* of 16 */
                 const __m512i u = code(type, codes + g * j->bytes + at / 8 * f.code_bytes, (int)(at % 8), table);
                 MC_UNROLL for (unsigned c = 0; c < cols; c++)
                 {
-                    const __m512i old = v ? sum[h][g][c] : f.sub == 256 ? s->a[g][c] : _mm512_setzero_si512();
+                    const __m512i first =
+                        f.sub == 256 ? s->a[g][c]
+                        : type == QUANT_IQ1_M
+                            ? shift_sum(p + g * j->bytes + minima_at(f), x[c] + j->at.sum8 + 64 * b, 4 * i + 2 * t + h, tables)
+                            : _mm512_setzero_si512();
+                    const __m512i old = at % half ? sum[h][g][c] : first;
                     sum[h][g][c] = _mm512_dpbusd_epi32(old, u, dword_at(x[c] + 256 * b + 64 * i + 4 * at));
                     if (f.sub == 256) s->a[g][c] = sum[h][g][c];
                 }
@@ -251,7 +268,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
                     s->a[g][c] = _mm512_add_epi32(_mm512_add_epi32(s->a[g][c], _mm512_mullo_epi32(sum[0][g][c], low_words(w))),
                                                   _mm512_mullo_epi32(sum[1][g][c], high_words(w)));
             }
-            if (f.minima == NO_PAIRS && f.bias == 0 && !f.shifts) continue;
+            if ((f.minima == NO_PAIRS && f.bias == 0 && !f.shifts) || type == QUANT_IQ1_M) continue;
             __m512i m = w;
             if (f.minima != NO_PAIRS)
                 m = pair_of(f.minima, raw_pair(f.minima, f.sub, p + g * j->bytes + minima_at(f), i, t), tables->scale);
@@ -272,7 +289,7 @@ MC_INLINE __m512 finish(struct form f, __m512 acc, const uint8_t *head, __m512 d
         return _mm512_fnmadd_ps(_mm512_mul_ps(halves_at(head + 32), da), _mm512_cvtepi32_ps(c), acc);
     }
     if (f.bias) a = _mm512_sub_epi32(a, _mm512_mullo_epi32(c, _mm512_set1_epi32(f.bias)));
-    if (f.shifts) a = _mm512_add_epi32(_mm512_slli_epi32(a, 3), c);
+    if (f.shifts && f.sub == 32) a = _mm512_add_epi32(_mm512_slli_epi32(a, 3), c);
     return _mm512_fmadd_ps(_mm512_mul_ps(d, da), _mm512_cvtepi32_ps(a), acc);
 }
 
@@ -289,11 +306,14 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
         x[c] = j->x[c];
         MC_UNROLL for (unsigned g = 0; g < groups; g++) acc[g][c] = _mm512_setzero_ps();
     }
+    ask_heads(groups, w + groups * j->bytes, j->bytes);
     for (size_t b = 0; b < j->k / 256; b++) {
         struct sums s;
         MC_UNROLL for (unsigned g = 0; g < groups; g++) MC_UNROLL for (unsigned c = 0; c < cols; c++) s.a[g][c] = s.c[g][c] =
             _mm512_setzero_si512();
         for (unsigned i = 0; i < 4; i++) {
+            ask_ahead(groups, w + j->head, j->bytes - j->head, j->bytes, b * body_bytes(f) + i * (body_bytes(f) / 4),
+                      body_bytes(f) / 4);
             direct_64(type, groups, cols, j, w + j->head + b * body_bytes(f), x, b, i, &tables, table, &s);
             if (f.sub == 256)
                 MC_UNROLL for (unsigned c = 0; c < cols; c++) s.c[0][c] =
@@ -312,10 +332,11 @@ MC_INLINE void few_columns(enum quant_type type, const struct job *j, size_t n_g
     size_t g = 0;
     switch (cols) {
     case 1:
-        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 1, j, g);
+        for (; g + 4 <= n_groups; g += 4) direct(type, 4, 1, j, g);
         for (; g < n_groups; g++) direct(type, 1, 1, j, g);
         break;
     case 2:
+        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 2, j, g);
         for (; g < n_groups; g++) direct(type, 1, 2, j, g);
         break;
     case 3:
@@ -338,7 +359,7 @@ MC_INLINE bool scaled_bytes(enum quant_type type)
 MC_INLINE struct packed_block block_law(enum quant_type type)
 {
     const struct form f = form_of(type);
-    const unsigned sub = scaled_bytes(type) ? 256 : f.sub, width = f.sub == 256 ? 32 : f.sub;
+    const unsigned sub = scaled_bytes(type) ? 256 : f.sub, width = type == QUANT_IQ1_M ? 8 : f.sub == 256 ? 32 : f.sub;
     return (struct packed_block){sub, 256 / width / 2, width, f.minima != NO_PAIRS};
 }
 
@@ -357,13 +378,17 @@ MC_INLINE void fill_pair(enum quant_type type, struct packed_tile *tile, const u
     MC_UNROLL for (unsigned at = 2 * t * half; at < 2 * (t + 1) * half; at++)
     {
         __m512i u = code(type, codes + at / 8 * f.code_bytes, (int)(at % 8), table);
-        if (f.shifts) u = _mm512_slli_epi16(u, 3);
+        if (type == QUANT_IQ1_S) u = _mm512_slli_epi16(u, 3);
         if (scaled_bytes(type)) u = _mm512_mullo_epi16(u, factor[at / half % 2]);
         _mm512_store_si512(tile->q[16 * i + at], u);
     }
     if (f.minima != NO_PAIRS) m = pair_of(f.minima, raw_pair(f.minima, f.sub, p + minima_at(f), i, t), tables->scale);
-    if (f.shifts) m = _mm512_permutexvar_epi16(raw, tables->shift);
-    _mm512_store_si512(tile->pair[pair], m);
+    if (type == QUANT_IQ1_S) m = _mm512_permutexvar_epi16(raw, tables->shift);
+    if (type != QUANT_IQ1_M) _mm512_store_si512(tile->pair[pair], m);
+    for (unsigned h = 0; type == QUANT_IQ1_M && h < 2; h++) {
+        const __m512i shifts = shift_pair(p + minima_at(f), 2 * pair + h, tables);
+        _mm512_store_si512(tile->pair[2 * pair + h], _mm512_mullo_epi16(shifts, factor[h]));
+    }
     if (scaled_bytes(type)) return;
     _mm512_store_si512(tile->scale[2 * pair], low_words(w));
     _mm512_store_si512(tile->scale[2 * pair + 1], high_words(w));
@@ -391,13 +416,17 @@ MC_INLINE void fill_tile(enum quant_type type, struct packed_tile *tile, const u
 MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_groups, size_t cols)
 {
     const struct form f = form_of(type);
-    struct packed_tile tile;
-    for (size_t g = 0; g < n_groups; g++)
+    struct packed_tile t[2];
+    for (size_t g = 0; g < n_groups; g += 2) {
+        const unsigned tiles = n_groups - g < 2 ? 1 : 2;
         for (size_t b = 0; b < j->k / 256; b++) {
-            const uint8_t *group = j->w + g * j->bytes;
-            fill_tile(type, &tile, group + j->head + b * body_bytes(f), group + b * head_bytes(f));
-            avx512_packed_block_tile(&tile, block_law(type), j->y, 16 * g, j->x, j->k, 256 * b, cols);
+            for (unsigned h = 0; h < tiles; h++) {
+                const uint8_t *group = j->w + (g + h) * j->bytes;
+                fill_tile(type, &t[h], group + j->head + b * body_bytes(f), group + b * head_bytes(f));
+            }
+            avx512_packed_block_tile(t, tiles, block_law(type), j->y, 16 * g, j->x, j->k, 256 * b, cols);
         }
+    }
 }
 
 MC_INLINE void packed_matmul(enum quant_type type, float *const *y, const void *w, const void *const *x, size_t k, size_t rows,

@@ -201,7 +201,11 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
         x[c] = j->x[c];
         MC_UNROLL for (unsigned g = 0; g < groups; g++) acc[g][c] = _mm512_setzero_ps();
     }
-    for (size_t b = 0; b < j->k / 32; b++) direct_step(type, groups, cols, j, w, x, b, table, acc);
+    ask_heads(groups, w + groups * j->bytes, j->bytes);
+    for (size_t b = 0; b < j->k / 32; b++) {
+        ask_ahead(groups, w + j->head, j->bytes - j->head, j->bytes, b * step_bytes(type), step_bytes(type));
+        direct_step(type, groups, cols, j, w, x, b, table, acc);
+    }
     MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
         _mm512_storeu_ps(j->y[c] + 16 * (g0 + g), acc[g][c]);
 }
@@ -211,10 +215,11 @@ MC_INLINE void few_columns(enum quant_type type, const struct job *j, size_t n_g
     size_t g = 0;
     switch (cols) {
     case 1:
-        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 1, j, g);
+        for (; g + 4 <= n_groups; g += 4) direct(type, 4, 1, j, g);
         for (; g < n_groups; g++) direct(type, 1, 1, j, g);
         break;
     case 2:
+        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 2, j, g);
         for (; g < n_groups; g++) direct(type, 1, 2, j, g);
         break;
     case 3:
@@ -244,13 +249,15 @@ MC_INLINE void fill_tile(enum quant_type type, struct packed_tile *t, const uint
 MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_groups, size_t cols)
 {
     const __m512i table = table_of(type);
-    struct packed_tile t;
-    for (size_t g = 0; g < n_groups; g++)
+    struct packed_tile t[2];
+    for (size_t g = 0; g < n_groups; g += 2) {
+        const unsigned tiles = n_groups - g < 2 ? 1 : 2;
         for (size_t i = 0; i < j->k; i += 256) {
             const size_t n = j->k - i < 256 ? j->k - i : 256;
-            fill_tile(type, &t, j->w + g * j->bytes, j->head, i, n, table);
-            avx512_packed_steps_tile(&t, law_of(type), j->y, 16 * g, j->x, j->k, i, n, cols);
+            for (unsigned h = 0; h < tiles; h++) fill_tile(type, &t[h], j->w + (g + h) * j->bytes, j->head, i, n, table);
+            avx512_packed_steps_tile(t, tiles, law_of(type), j->y, 16 * g, j->x, j->k, i, n, cols);
         }
+    }
 }
 
 MC_INLINE void matmul(enum quant_type type, float *const *y, const void *w, const void *const *x, size_t k, size_t rows,

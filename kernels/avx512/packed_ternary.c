@@ -1,7 +1,7 @@
 /* packed_ternary.c - packed ternary formats. See packed_blocks.h. */
 #include "kernels/avx512/packed_blocks.h"
 
-#define FORMATS(X) X(iq1_s, IQ1_S) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0)
+#define FORMATS(X) X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0)
 
 FORMATS(PACKED_MATMUL)
 
