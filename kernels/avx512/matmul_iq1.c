@@ -20,9 +20,8 @@ MC_INLINE __m512i first_halves(__m512i idx, __m512i more)
     const __mmask64 bit9 = _mm512_test_epi8_mask(more, _mm512_set1_epi8(2)),
                     bit10 = _mm512_test_epi8_mask(more, _mm512_set1_epi8(4));
     __m512i v[4];
-    for (unsigned i = 0; i < 4; i++)
-        v[i] = _mm512_mask_mov_epi8(look_up_256(idx, bit7, iq1_low + 512 * i), bit8,
-                                    look_up_256(idx, bit7, iq1_low + 512 * i + 256));
+    MC_UNROLL for (unsigned i = 0; i < 4; i++) v[i] =
+        _mm512_mask_mov_epi8(look_up_256(idx, bit7, iq1_low + 512 * i), bit8, look_up_256(idx, bit7, iq1_low + 512 * i + 256));
     return _mm512_mask_mov_epi8(_mm512_mask_mov_epi8(v[0], bit9, v[1]), bit10, _mm512_mask_mov_epi8(v[2], bit9, v[3]));
 }
 
@@ -38,8 +37,8 @@ MC_INLINE __m512i second_halves(__m512i idx, __m512i more)
 MC_INLINE void spread_groups(__m512i x[8], __m512i idx, __m512i more)
 {
     const __m512i half[2] = {first_halves(idx, more), second_halves(idx, more)};
-    for (unsigned v = 0; v < 8; v++)
-        x[v] = _mm512_and_si512(_mm512_multishift_epi64_epi8(dword_offsets(8 * (v / 2), 2), half[v % 2]), _mm512_set1_epi8(3));
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) x[v] =
+        _mm512_and_si512(_mm512_multishift_epi64_epi8(dword_offsets(8 * (v / 2), 2), half[v % 2]), _mm512_set1_epi8(3));
 }
 
 /* raw: 8 lanes of low index bytes, then words of high bits */
@@ -47,10 +46,11 @@ MC_INLINE void iq1_s_head(struct tile *t, const uint8_t *p, const struct strides
 {
     __m512i q[8];
     octs16(q, p + 2, s);
-    for (unsigned i = 0; i < 8; i++) put(t->raw[i], q[i]);
+    MC_UNROLL for (unsigned i = 0; i < 8; i++) put(t->raw[i], q[i]);
     quads16(q, p + 34, s);
-    for (unsigned i = 0; i < 4; i++) put(t->raw[8 + i], q[i]);
-    for (unsigned i = 0; i < 4; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 4; i++) put(t->raw[8 + i], q[i]);
+    MC_UNROLL for (unsigned i = 0; i < 4; i++)
+    {
         const __m512i ls = or_and(_mm512_set1_epi16(1), _mm512_srli_epi16(q[i], 11), _mm512_set1_epi16(14));
         const __m512i sigma8 = _mm512_sub_epi16(_mm512_set1_epi16(-7), _mm512_slli_epi16(_mm512_srli_epi16(q[i], 15), 1));
         put(t->pair[i], _mm512_mullo_epi16(ls, sigma8));
@@ -64,7 +64,7 @@ MC_INLINE void iq1_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p
 {
     const __m512i high = bytes64(t->raw[8 + step]);
     (void)p, (void)s;
-    for (unsigned i = 0; i < 2; i++)
+    MC_UNROLL for (unsigned i = 0; i < 2; i++)
         spread_groups(x + 8 * i, bytes64(t->raw[2 * step + i]), _mm512_multishift_epi64_epi8(dword_offsets(16 * i, 3), high));
 }
 K_MATMUL(iq1_s, law_iq1_s, columns_32)
@@ -74,11 +74,12 @@ MC_INLINE void iq1_m_head(struct tile *t, const uint8_t *p, const struct strides
 {
     __m512i q[8], sc[2];
     octs16(q, p, s);
-    for (unsigned i = 0; i < 8; i++) put(t->raw[i], q[i]);
+    MC_UNROLL for (unsigned i = 0; i < 8; i++) put(t->raw[i], q[i]);
     sc[0] = lanes_u32(p + 48, s);
     sc[1] = lanes_u32(p + 52, s);
     quads16(q, p + 32, s);
-    for (unsigned k = 0; k < 16; k++) {
+    MC_UNROLL for (unsigned k = 0; k < 16; k++)
+    {
         const __m512i ls = odd_scale(sc[k / 8], k / 4 % 2 * 16 + 3 * (k % 4), 3);
         /* groups 2k and 2k + 1: nibbles 2k, 2k + 1 of the 32; sigma - 8 = -7 - 2 * (bit 3) */
         const __m512i nibbles = _mm512_srli_epi32(q[k / 4], 8 * (k % 4));
@@ -87,7 +88,7 @@ MC_INLINE void iq1_m_head(struct tile *t, const uint8_t *p, const struct strides
         put(t->pair[k], _mm512_mullo_epi16(pair_of(ls, ls), sigma8));
         put(t->scale[k], _mm512_slli_epi32(ls, 3));
     }
-    for (unsigned i = 0; i < 4; i++) put(t->raw[8 + i], q[i]);
+    MC_UNROLL for (unsigned i = 0; i < 4; i++) put(t->raw[8 + i], q[i]);
     /* the top nibbles of the four words are the float16 */
     const __m512i a = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(sc[0], 12), _mm512_set1_epi32(0x000F)),
                                       _mm512_and_si512(_mm512_srli_epi32(sc[0], 24), _mm512_set1_epi32(0x00F0)));
@@ -100,7 +101,7 @@ MC_INLINE void iq1_m_codes(__m512i x[16], const struct tile *t, const uint8_t *p
 {
     const __m512i high = bytes64(t->raw[8 + step]);
     (void)p, (void)s;
-    for (unsigned i = 0; i < 2; i++)
+    MC_UNROLL for (unsigned i = 0; i < 2; i++)
         spread_groups(x + 8 * i, bytes64(t->raw[2 * step + i]), _mm512_multishift_epi64_epi8(dword_offsets(16 * i, 4), high));
 }
 K_MATMUL(iq1_m, law_iq1_m, columns_16)

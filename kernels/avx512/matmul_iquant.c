@@ -41,7 +41,8 @@ MC_INLINE void spread_groups(__m512i x[8], __m512i low, __m512i high, __m512i si
 {
     const __m512i table = _mm512_set1_epi64(0x0000122300564433); /* 43 + magnitude, 43 - magnitude, repeated: index bits 0..2 */
     const __m512i code = _mm512_set1_epi8(3);
-    for (unsigned v = 0; v < 8; v++) {
+    MC_UNROLL for (unsigned v = 0; v < 8; v++)
+    {
         const __m512i mag = _mm512_multishift_epi64_epi8(dword_offsets(8 * (v / 2), 2), v % 2 ? high : low);
         const __m512i sign = _mm512_multishift_epi64_epi8(dword_offsets(8 * (v / 2) + 4 * (v % 2) + 62, 1), signs);
         x[v] = _mm512_permutexvar_epi8(select_bits(code, mag, sign), table);
@@ -52,10 +53,11 @@ MC_INLINE void spread_groups(__m512i x[8], __m512i low, __m512i high, __m512i si
 MC_INLINE void iq2_xxs_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.125f)));
-    for (unsigned j = 0; j < 8; j += 4) {
+    MC_UNROLL for (unsigned j = 0; j < 8; j += 4)
+    {
         __m512i q[8];
         octs16(q, p + 2 + 8 * j, s);
-        for (unsigned i = 0; i < 8; i++) put(t->raw[2 * j + i], q[i]);
+        MC_UNROLL for (unsigned i = 0; i < 8; i++) put(t->raw[2 * j + i], q[i]);
         put_scales(t, j, odd_scale(q[1], 28, 4), odd_scale(q[3], 28, 4), 43);
         put_scales(t, j + 2, odd_scale(q[5], 28, 4), odd_scale(q[7], 28, 4), 43);
     }
@@ -64,7 +66,8 @@ MC_INLINE void iq2_xxs_head(struct tile *t, const uint8_t *p, const struct strid
 MC_INLINE void iq2_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)p, (void)s;
-    for (unsigned i = 0; i < 2; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 2; i++)
+    {
         const __m512i idx = bytes64(t->raw[4 * step + 2 * i]), word = bytes64(t->raw[4 * step + 2 * i + 1]);
         const __m512i signs = bit_matrix(_mm512_multishift_epi64_epi8(dword_offsets(0, 7), word), SIGNS_OF_LOW_CODE);
         const __mmask64 top = _mm512_movepi8_mask(idx);
@@ -75,7 +78,8 @@ K_MATMUL(iq2_xxs, law_iq2_xxs, columns_32)
 
 MC_INLINE void nibble_scales(struct tile *t, unsigned unit, __m512i v)
 {
-    for (unsigned j = 0; j < 8; j += 2) put_scales(t, unit + j, odd_scale(v, 4 * j, 4), odd_scale(v, 4 * j + 4, 4), 43);
+    MC_UNROLL for (unsigned j = 0; j < 8; j += 2)
+        put_scales(t, unit + j, odd_scale(v, 4 * j, 4), odd_scale(v, 4 * j + 4, 4), 43);
 }
 
 MC_INLINE void iq2_xs_head(struct tile *t, const uint8_t *p, const struct strides *s)
@@ -107,7 +111,8 @@ MC_INLINE void iq2_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *
     __m512i q[4];
     (void)t;
     quads16(q, p + 2 + 16 * step, s);
-    for (unsigned i = 0; i < 2; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 2; i++)
+    {
         const __m512i idx = bytes_of_words(q[2 * i], q[2 * i + 1], 0), rest = bytes_of_words(q[2 * i], q[2 * i + 1], 1);
         const __mmask64 bit7 = _mm512_movepi8_mask(idx), bit8 = _mm512_test_epi8_mask(rest, _mm512_set1_epi8(1));
         spread_groups(x + 8 * i, look_up_512(idx, bit7, bit8, iq2_xs_low), look_up_512(idx, bit7, bit8, iq2_xs_high),
@@ -120,9 +125,10 @@ K_MATMUL(iq2_xs, law_iq2_xs, columns_16)
 MC_INLINE void iq2_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[8];
-    for (unsigned c = 0; c < 2; c++) {
+    MC_UNROLL for (unsigned c = 0; c < 2; c++)
+    {
         octs16(q, p + 2 + 32 * c, s);
-        for (unsigned i = 0; i < 8; i++) put(t->raw[8 * c + i], q[i]);
+        MC_UNROLL for (unsigned i = 0; i < 8; i++) put(t->raw[8 * c + i], q[i]);
     }
     quads16(q, p + 66, s);
     put(t->raw[16], q[0]);
@@ -135,7 +141,8 @@ MC_INLINE void iq2_s_head(struct tile *t, const uint8_t *p, const struct strides
 MC_INLINE void iq2_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)p, (void)s;
-    for (unsigned i = 0; i < 2; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 2; i++)
+    {
         const unsigned j = 2 * step + i;
         const __m512i idx = bytes64(t->raw[j]), signs = bytes64(t->raw[8 + j]);
         const __m512i more = _mm512_multishift_epi64_epi8(dword_offsets(8 * (j % 4), 2), bytes64(t->raw[16 + j / 4]));
@@ -166,7 +173,8 @@ MC_INLINE void spread_nibbles(__m512i x[4], __m512i low, __m512i high, __m512i s
     const __m512i a = _mm512_or_si512(low, bit_matrix(four, SIGNS_01)), b = _mm512_or_si512(high, bit_matrix(four, SIGNS_23));
     /* qword = row, 16 bits an index; then back to dword = row */
     const __m512i rows01 = _mm512_unpacklo_epi8(a, b), rows23 = _mm512_unpackhi_epi8(a, b);
-    for (unsigned k = 0; k < 4; k += 2) {
+    MC_UNROLL for (unsigned k = 0; k < 4; k += 2)
+    {
         const __m512i order = _mm512_set1_epi64(0x1C1814100C080400 + (k ? 0x2020202020202020 : 0));
         const __m512 c = _mm512_castsi512_ps(_mm512_multishift_epi64_epi8(order, rows01));
         const __m512 d = _mm512_castsi512_ps(_mm512_multishift_epi64_epi8(order, rows23));
@@ -180,8 +188,8 @@ MC_INLINE void iq3_xxs_head(struct tile *t, const uint8_t *p, const struct strid
 {
     __m512i q[8];
     octs16(q, p + 66, s);
-    for (unsigned j = 0; j < 8; j++) put(t->raw[j], q[j]);
-    for (unsigned j = 0; j < 8; j += 2) put_scales(t, j, odd_scale(q[j], 28, 4), odd_scale(q[j + 1], 28, 4), 62);
+    MC_UNROLL for (unsigned j = 0; j < 8; j++) put(t->raw[j], q[j]);
+    MC_UNROLL for (unsigned j = 0; j < 8; j += 2) put_scales(t, j, odd_scale(q[j], 28, 4), odd_scale(q[j + 1], 28, 4), 62);
     _mm512_storeu_ps(t->d[0], _mm512_mul_ps(low_f16(lanes_u32(p, s)), _mm512_set1_ps(0.25f)));
 }
 
@@ -189,7 +197,8 @@ MC_INLINE void iq3_xxs_codes(__m512i x[16], const struct tile *t, const uint8_t 
 {
     __m512i q[4];
     quads16(q, p + 2 + 16 * step, s);
-    for (unsigned i = 0; i < 4; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 4; i++)
+    {
         const __m512i word = bytes64(t->raw[2 * step + i / 2]);
         const __m512i signs = bit_matrix(_mm512_multishift_epi64_epi8(dword_offsets(0, 7), word), SIGNS_OF_LOW_CODE);
         const __mmask64 top = _mm512_movepi8_mask(q[i]);
@@ -203,11 +212,13 @@ K_MATMUL(iq3_xxs, law_iq3_xxs, columns_32)
 MC_INLINE void iq3_s_head(struct tile *t, const uint8_t *p, const struct strides *s)
 {
     __m512i q[4];
-    for (unsigned c = 0; c < 3; c++) {
+    MC_UNROLL for (unsigned c = 0; c < 3; c++)
+    {
         quads16(q, p + 66 + 16 * c, s);
-        for (unsigned i = 0; i < 4; i++) put(t->raw[4 * c + i], q[i]);
+        MC_UNROLL for (unsigned i = 0; i < 4; i++) put(t->raw[4 * c + i], q[i]);
     }
-    for (unsigned j = 0; j < 8; j += 2) put_scales(t, j, odd_scale(q[2], 4 * j, 4), odd_scale(q[2], 4 * j + 4, 4), 15);
+    MC_UNROLL for (unsigned j = 0; j < 8; j += 2)
+        put_scales(t, j, odd_scale(q[2], 4 * j, 4), odd_scale(q[2], 4 * j + 4, 4), 15);
     _mm512_storeu_ps(t->d[0], low_f16(lanes_u32(p, s)));
 }
 
@@ -215,7 +226,8 @@ MC_INLINE void iq3_s_codes(__m512i x[16], const struct tile *t, const uint8_t *p
 {
     __m512i q[4];
     quads16(q, p + 2 + 16 * step, s);
-    for (unsigned i = 0; i < 4; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 4; i++)
+    {
         const unsigned j = 2 * step + i / 2;
         const __m512i more = _mm512_multishift_epi64_epi8(dword_offsets(8 * (j % 4) + 4 * (i % 2), 1), bytes64(t->raw[j / 4]));
         const __mmask64 bit7 = _mm512_movepi8_mask(q[i]), bit8 = _mm512_test_epi8_mask(more, _mm512_set1_epi8(1));
@@ -234,11 +246,12 @@ MC_INLINE void iq4_xs_head(struct tile *t, const uint8_t *p, const struct stride
     const __m512i off = _mm512_set1_epi32(32), high = _mm512_set1_epi32(0x30);
     __m512i h[4], ls[8];
     quads16(h, p, s); /* d and the high bits; low nibbles */
-    for (unsigned j = 0; j < 8; j++) {
+    MC_UNROLL for (unsigned j = 0; j < 8; j++)
+    {
         const __m512i two = _mm512_srli_epi32(h[0], 12 + 2 * j); /* bits 16 + 2j to bits 4, 5 */
         ls[j] = _mm512_sub_epi32(or_and(nibble_at(h[1], j), two, high), off);
     }
-    for (unsigned j = 0; j < 8; j += 2) put_scales(t, j, ls[j], ls[j + 1], 128);
+    MC_UNROLL for (unsigned j = 0; j < 8; j += 2) put_scales(t, j, ls[j], ls[j + 1], 128);
     _mm512_storeu_ps(t->d[0], low_f16(h[0]));
 }
 
@@ -247,10 +260,12 @@ MC_INLINE void iq4_xs_codes(__m512i x[16], const struct tile *t, const uint8_t *
     const __m128i values = _mm_xor_si128(_mm_loadu_si128((const void *)quant_iq4_values), _mm_set1_epi8((char)0x80));
     const __m512i table = _mm512_broadcast_i32x4(values);
     (void)t;
-    for (unsigned i = 0; i < 2; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 2; i++)
+    {
         __m512i q[4];
         quads16(q, p + 8 + 32 * step + 16 * i, s);
-        for (unsigned v = 0; v < 4; v++) {
+        MC_UNROLL for (unsigned v = 0; v < 4; v++)
+        {
             x[8 * i + v] = _mm512_shuffle_epi8(table, low_nibbles(q[v]));
             x[8 * i + 4 + v] = _mm512_shuffle_epi8(table, high_nibbles(q[v]));
         }

@@ -19,18 +19,20 @@ MC_INLINE void packed_head(struct tile *t, const uint8_t *p, const struct stride
                            or_and(_mm512_and_si512(_mm512_srli_epi32(h[3], 4), low), _mm512_srli_epi32(h[2], 2), high)};
     _mm512_storeu_ps(t->d[0], low_f16(h[0]));
     _mm512_storeu_ps(t->m[0], high_f16(h[0]));
-    for (unsigned j = 0; j < 8; j++) put(t->scale[j], byte_of(sc[j / 4], j % 4));
-    for (unsigned j = 0; j < 4; j++) put(t->pair[j], pair_of(byte_of(mn[j / 2], j % 2 * 2), byte_of(mn[j / 2], j % 2 * 2 + 1)));
+    MC_UNROLL for (unsigned j = 0; j < 8; j++) put(t->scale[j], byte_of(sc[j / 4], j % 4));
+    MC_UNROLL for (unsigned j = 0; j < 4; j++)
+        put(t->pair[j], pair_of(byte_of(mn[j / 2], j % 2 * 2), byte_of(mn[j / 2], j % 2 * 2 + 1)));
 }
 
 #define q4_K_head packed_head
 MC_INLINE void q4_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)t;
-    for (unsigned c = 0; c < 2; c++) {
+    MC_UNROLL for (unsigned c = 0; c < 2; c++)
+    {
         __m512i q[4];
         quads16(q, p + 16 + 32 * step + 16 * c, s);
-        for (unsigned v = 0; v < 4; v++) x[4 * c + v] = low_nibbles(q[v]), x[8 + 4 * c + v] = high_nibbles(q[v]);
+        MC_UNROLL for (unsigned v = 0; v < 4; v++) x[4 * c + v] = low_nibbles(q[v]), x[8 + 4 * c + v] = high_nibbles(q[v]);
     }
 }
 K_MATMUL(q4_K, law_q4_K, columns_32_min)
@@ -47,14 +49,15 @@ MC_INLINE void q5_K_head(struct tile *t, const uint8_t *p, const struct strides 
     __m512i high[8];
     packed_head(t, p, s);
     octs16(high, p + 16, s);
-    for (unsigned v = 0; v < 8; v++) put(t->raw[v], high[v]);
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) put(t->raw[v], high[v]);
 }
 
 MC_INLINE void q5_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     __m512i q[8];
     octs16(q, p + 48 + 32 * step, s);
-    for (unsigned v = 0; v < 8; v++) {
+    MC_UNROLL for (unsigned v = 0; v < 8; v++)
+    {
         x[v] = fifth_bit(low_nibbles(q[v]), bytes64(t->raw[v]), 2 * step);
         x[8 + v] = fifth_bit(high_nibbles(q[v]), bytes64(t->raw[v]), 2 * step + 1);
     }
@@ -69,7 +72,8 @@ K_COLUMNS(columns_16, law_q6_K)
 /* 16 signed bytes of scales in four quads. */
 MC_INLINE void signed_scales(struct tile *t, const __m512i sc[4], int bias)
 {
-    for (unsigned j = 0; j < 16; j += 2) {
+    MC_UNROLL for (unsigned j = 0; j < 16; j += 2)
+    {
         const __m512i lo = _mm512_srai_epi32(_mm512_slli_epi32(sc[j / 4], 24 - 8 * (j % 4)), 24);
         const __m512i hi = _mm512_srai_epi32(_mm512_slli_epi32(sc[j / 4], 16 - 8 * (j % 4)), 24);
         put_scales(t, j, lo, hi, bias);
@@ -93,7 +97,8 @@ MC_INLINE void q6_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p,
     quads16(a, p + 64 * h + 16 * c, s);
     quads16(b, p + 64 * h + 32 + 16 * c, s);
     quads16(high, p + 128 + 32 * h + 16 * c, s);
-    for (unsigned v = 0; v < 4; v++) {
+    MC_UNROLL for (unsigned v = 0; v < 4; v++)
+    {
         x[v] = or_and(low_nibbles(a[v]), _mm512_slli_epi16(high[v], 4), two);
         x[4 + v] = or_and(low_nibbles(b[v]), _mm512_slli_epi16(high[v], 2), two);
         x[8 + v] = or_and(high_nibbles(a[v]), high[v], two);
@@ -111,8 +116,9 @@ MC_INLINE void q2_K_head(struct tile *t, const uint8_t *p, const struct strides 
 {
     __m512i sm[4];
     quads16(sm, p, s);
-    for (unsigned j = 0; j < 16; j++) put(t->scale[j], byte_of(low_nibbles(sm[j / 4]), j % 4));
-    for (unsigned j = 0; j < 8; j++) {
+    MC_UNROLL for (unsigned j = 0; j < 16; j++) put(t->scale[j], byte_of(low_nibbles(sm[j / 4]), j % 4));
+    MC_UNROLL for (unsigned j = 0; j < 8; j++)
+    {
         const __m512i mn = high_nibbles(sm[j / 2]);
         put(t->pair[j], pair_of(byte_of(mn, j % 2 * 2), byte_of(mn, j % 2 * 2 + 1)));
     }
@@ -126,7 +132,8 @@ MC_INLINE void q2_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p,
     __m512i q[4];
     (void)t;
     quads16(q, p + 16 + 16 * step, s);
-    for (unsigned i = 0; i < 16; i++) x[i] = _mm512_and_si512(_mm512_srli_epi16(q[i % 4], 2 * (i / 4)), _mm512_set1_epi8(3));
+    MC_UNROLL for (unsigned i = 0; i < 16; i++) x[i] =
+        _mm512_and_si512(_mm512_srli_epi16(q[i % 4], 2 * (i / 4)), _mm512_set1_epi8(3));
 }
 K_MATMUL(q2_K, law_q2_K, columns_16_min)
 
@@ -147,7 +154,7 @@ MC_INLINE void q3_K_head(struct tile *t, const uint8_t *p, const struct strides 
     sc[1] = or_and(low_nibbles(dword1), _mm512_slli_epi16(high, 2), two);
     sc[2] = or_and(high_nibbles(dword0), high, two);
     sc[3] = or_and(high_nibbles(dword1), _mm512_srli_epi16(high, 2), two);
-    for (unsigned i = 0; i < 4; i++) sc[i] = _mm512_sub_epi8(sc[i], off);
+    MC_UNROLL for (unsigned i = 0; i < 4; i++) sc[i] = _mm512_sub_epi8(sc[i], off);
     signed_scales(t, sc, 4);
     _mm512_storeu_ps(t->d[0], high_f16(h[3]));
 }
@@ -159,7 +166,8 @@ MC_INLINE void q3_K_codes(__m512i x[16], const struct tile *t, const uint8_t *p,
     (void)t;
     quads16(q, p + 32 + 16 * step, s);
     quads16(high, p + 16 * (step % 2), s);
-    for (unsigned i = 0; i < 16; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 16; i++)
+    {
         const unsigned bit = 4 * h + i / 4;
         const __m512i two = _mm512_and_si512(_mm512_srli_epi16(q[i % 4], 2 * (i / 4)), _mm512_set1_epi8(3));
         const __m512i moved = bit < 2 ? _mm512_slli_epi16(high[i % 4], 2 - bit) : _mm512_srli_epi16(high[i % 4], bit - 2);

@@ -21,7 +21,7 @@ MC_INLINE void load_f16_pair(struct q_run *h, const uint8_t *p, const struct str
 /* Four dwords as 32 nibbles: columns 0..15 low, 16..31 high. */
 MC_INLINE void nibbles(__m512i x[8], const __m512i q[4])
 {
-    for (unsigned t = 0; t < 4; t++) x[t] = low_nibbles(q[t]), x[t + 4] = high_nibbles(q[t]);
+    MC_UNROLL for (unsigned t = 0; t < 4; t++) x[t] = low_nibbles(q[t]), x[t + 4] = high_nibbles(q[t]);
 }
 
 MC_INLINE void nibbles_at(__m512i x[8], const uint8_t *p, const struct strides *s)
@@ -35,7 +35,7 @@ MC_INLINE void nibbles_at(__m512i x[8], const uint8_t *p, const struct strides *
 MC_INLINE void nibbles_of_stream(__m512i x[8], const __m512i raw[18], unsigned at)
 {
     __m512i q[4];
-    for (unsigned t = 0; t < 4; t++) q[t] = stream_at(raw, at + 4 * t);
+    MC_UNROLL for (unsigned t = 0; t < 4; t++) q[t] = stream_at(raw, at + 4 * t);
     nibbles(x, q);
 }
 
@@ -65,8 +65,8 @@ MC_INLINE void q8_0_load(struct q_run *h, const uint8_t *p, const struct strides
 MC_INLINE void q8_0_codes(__m512i x[8], const struct q_run *h, const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)p, (void)s;
-    for (unsigned v = 0; v < 8; v++)
-        x[v] = _mm512_xor_si512(stream_at(h->raw, 34 * i + 2 + 4 * v), _mm512_set1_epi8((char)0x80));
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) x[v] =
+        _mm512_xor_si512(stream_at(h->raw, 34 * i + 2 + 4 * v), _mm512_set1_epi8((char)0x80));
 }
 Q_MATMUL(q8_0, law_q8_0, columns_128)
 
@@ -104,7 +104,8 @@ Q_MATMUL(q4_1, law_q4_1, columns_add)
 MC_INLINE void add_fifth_bits(__m512i x[8], const uint8_t *p, const struct strides *s)
 {
     const __m512i high = lanes_u32(p, s), bit = _mm512_set1_epi8(16);
-    for (unsigned v = 0; v < 8; v++) x[v] = or_and(x[v], _mm512_multishift_epi64_epi8(dword_offsets(4 * v + 60, 1), high), bit);
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) x[v] =
+        or_and(x[v], _mm512_multishift_epi64_epi8(dword_offsets(4 * v + 60, 1), high), bit);
 }
 
 #define q5_0_load load_f16
@@ -137,7 +138,7 @@ MC_INLINE void look_up(__m512i x[8], const int8_t values[16], int bias)
 {
     const __m128i v = _mm_add_epi8(_mm_loadu_si128((const void *)values), _mm_set1_epi8((char)bias));
     const __m512i table = _mm512_broadcast_i32x4(v);
-    for (unsigned i = 0; i < 8; i++) x[i] = _mm512_shuffle_epi8(table, x[i]);
+    MC_UNROLL for (unsigned i = 0; i < 8; i++) x[i] = _mm512_shuffle_epi8(table, x[i]);
 }
 
 #define iq4_nl_load q4_0_load
@@ -159,7 +160,8 @@ MC_INLINE __m512 e8m0_halves(__m512i e)
 MC_INLINE void mxfp4_load(struct q_run *h, const uint8_t *p, const struct strides *s)
 {
     load_stream(h->raw, p, s, 68);
-    for (unsigned i = 0; i < 4; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 4; i++)
+    {
         const unsigned at = 17 * i;
         h->d[i] = e8m0_halves(_mm512_and_si512(_mm512_srli_epi32(h->raw[at / 4], 8 * (at % 4)), _mm512_set1_epi32(255)));
     }
@@ -189,8 +191,8 @@ MC_INLINE __m512 ue4m3_halves(__m512i e)
 MC_INLINE void nvfp4_load(struct q_run *h, const uint8_t *p, const struct strides *s)
 {
     const __m512i all = lanes_u32(p, s);
-    for (unsigned t = 0; t < 4; t++)
-        h->d[t] = ue4m3_halves(_mm512_and_si512(_mm512_srli_epi32(all, 8 * t), _mm512_set1_epi32(255)));
+    MC_UNROLL for (unsigned t = 0; t < 4; t++) h->d[t] =
+        ue4m3_halves(_mm512_and_si512(_mm512_srli_epi32(all, 8 * t), _mm512_set1_epi32(255)));
     h->m = h->d[0];
 }
 
@@ -200,7 +202,8 @@ MC_INLINE void nvfp4_codes(__m512i x[8], const struct q_run *h, const uint8_t *p
     __m512i q[4];
     (void)h;
     quads16(q, p + 4 + 16 * i, s);
-    for (unsigned t = 0; t < 4; t++) {
+    MC_UNROLL for (unsigned t = 0; t < 4; t++)
+    {
         x[t / 2 * 4 + t % 2] = low_nibbles(q[t]);
         x[t / 2 * 4 + t % 2 + 2] = high_nibbles(q[t]);
     }
@@ -222,10 +225,11 @@ MC_INLINE void q2_0_load(struct q_run *h, const uint8_t *p, const struct strides
 MC_INLINE void q2_0_codes(__m512i x[8], const struct q_run *h, const uint8_t *p, const struct strides *s, unsigned i)
 {
     (void)p, (void)s;
-    for (unsigned t = 0; t < 2; t++) {
+    MC_UNROLL for (unsigned t = 0; t < 2; t++)
+    {
         const __m512i q = stream_at(h->raw, i / 2 * 18 + 2 + i % 2 * 8 + 4 * t);
-        for (unsigned v = 0; v < 4; v++)
-            x[4 * t + v] = _mm512_and_si512(_mm512_multishift_epi64_epi8(dword_offsets(8 * v, 2), q), _mm512_set1_epi8(3));
+        MC_UNROLL for (unsigned v = 0; v < 4; v++) x[4 * t + v] =
+            _mm512_and_si512(_mm512_multishift_epi64_epi8(dword_offsets(8 * v, 2), q), _mm512_set1_epi8(3));
     }
 }
 Q_MATMUL(q2_0, law_q2_0, columns_1)
@@ -237,8 +241,8 @@ MC_INLINE void q1_0_codes(__m512i x[8], const struct q_run *h, const uint8_t *p,
     __m512i q[4];
     (void)h;
     quads16(q, p + 2, s);
-    for (unsigned v = 0; v < 8; v++)
-        x[v] = _mm512_and_si512(_mm512_multishift_epi64_epi8(dword_offsets(4 * v + 63, 1), q[i]), _mm512_set1_epi8(2));
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) x[v] =
+        _mm512_and_si512(_mm512_multishift_epi64_epi8(dword_offsets(4 * v + 63, 1), q[i]), _mm512_set1_epi8(2));
 }
 Q_MATMUL(q1_0, law_q1_0, columns_1)
 

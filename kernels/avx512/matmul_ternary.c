@@ -8,7 +8,7 @@ K_COLUMNS(columns_256, law_tq2_0)
 
 MC_INLINE void bias_one(struct tile *t)
 {
-    for (unsigned i = 0; i < 4; i++) put(t->pair[i], _mm512_set1_epi16(-1));
+    MC_UNROLL for (unsigned i = 0; i < 4; i++) put(t->pair[i], _mm512_set1_epi16(-1));
 }
 
 MC_INLINE void tq2_0_head(struct tile *t, const uint8_t *p, const struct strides *s)
@@ -22,7 +22,8 @@ MC_INLINE void tq2_0_codes(__m512i x[16], const struct tile *t, const uint8_t *p
     __m512i q[4];
     (void)t;
     quads16(q, p + 16 * step, s);
-    for (unsigned i = 0; i < 16; i++) x[i] = _mm512_and_si512(_mm512_srli_epi16(q[i % 4], 2 * (i / 4)), _mm512_set1_epi8(3));
+    MC_UNROLL for (unsigned i = 0; i < 16; i++) x[i] =
+        _mm512_and_si512(_mm512_srli_epi16(q[i % 4], 2 * (i / 4)), _mm512_set1_epi8(3));
 }
 K_MATMUL(tq2_0, law_tq2_0, columns_256)
 
@@ -48,9 +49,11 @@ MC_INLINE void tq1_0_head(struct tile *t, const uint8_t *p, const struct strides
 {
     __m512i q[4];
     bias_one(t);
-    for (unsigned c = 0; c < 3; c++) {
+    MC_UNROLL for (unsigned c = 0; c < 3; c++)
+    {
         quads16(q, p + 16 * c, s);
-        for (unsigned i = 0; i < 4; i++) {
+        MC_UNROLL for (unsigned i = 0; i < 4; i++)
+        {
             if (c < 2)
                 put_digits(t, q[i], 4 * c + i, 8, 5);
             else
@@ -64,7 +67,7 @@ MC_INLINE void tq1_0_head(struct tile *t, const uint8_t *p, const struct strides
 MC_INLINE void tq1_0_codes(__m512i x[16], const struct tile *t, const uint8_t *p, const struct strides *s, unsigned step)
 {
     (void)p, (void)s;
-    for (unsigned i = 0; i < 16; i++) x[i] = bytes64(t->q[16 * step + i]);
+    MC_UNROLL for (unsigned i = 0; i < 16; i++) x[i] = bytes64(t->q[16 * step + i]);
 }
 K_MATMUL(tq1_0, law_tq1_0, columns_256)
 

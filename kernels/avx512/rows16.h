@@ -80,7 +80,8 @@ MC_INLINE const uint8_t *row_at(const uint8_t *p, const struct strides *s, unsig
 MC_INLINE void quads16(__m512i q[4], const uint8_t *p, const struct strides *s)
 {
     __m512i z[4];
-    for (unsigned j = 0; j < 4; j++) {
+    MC_UNROLL for (unsigned j = 0; j < 4; j++)
+    {
         z[j] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)row_at(p, s, j)));
         z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x00F0, _mm_loadu_si128((const void *)row_at(p, s, 4 + j)));
         z[j] = _mm512_mask_broadcast_i32x4(z[j], 0x0F00, _mm_loadu_si128((const void *)row_at(p, s, 8 + j)));
@@ -93,16 +94,19 @@ MC_INLINE void quads16(__m512i q[4], const uint8_t *p, const struct strides *s)
 MC_INLINE void octs16(__m512i q[8], const uint8_t *p, const struct strides *s)
 {
     __m512i half[2][4];
-    for (unsigned h = 0; h < 2; h++) {
+    MC_UNROLL for (unsigned h = 0; h < 2; h++)
+    {
         __m512i z[4];
-        for (unsigned j = 0; j < 4; j++) {
+        MC_UNROLL for (unsigned j = 0; j < 4; j++)
+        {
             z[j] = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)row_at(p, s, 8 * h + j)));
             z[j] = _mm512_mask_broadcast_i64x4(z[j], 0xF0, _mm256_loadu_si256((const void *)row_at(p, s, 8 * h + j + 4)));
         }
         transpose4(half[h], z);
     }
     /* lanes of 128 bits: rows 0..3 of dword t and of dword t + 4, rows 4..7 of both */
-    for (unsigned t = 0; t < 4; t++) {
+    MC_UNROLL for (unsigned t = 0; t < 4; t++)
+    {
         q[t] = _mm512_shuffle_i64x2(half[0][t], half[1][t], 0x88);
         q[t + 4] = _mm512_shuffle_i64x2(half[0][t], half[1][t], 0xDD);
     }
@@ -175,7 +179,7 @@ MC_INLINE __m512i or_and(__m512i a, __m512i b, __m512i m)
 MC_INLINE __m512i dword_offsets(unsigned first, unsigned step)
 {
     uint64_t v = 0;
-    for (unsigned j = 0; j < 8; j++) v |= (uint64_t)((j / 4 * 32 + first + step * (j % 4)) & 63) << (8 * j);
+    MC_UNROLL for (unsigned j = 0; j < 8; j++) v |= (uint64_t)((j / 4 * 32 + first + step * (j % 4)) & 63) << (8 * j);
     return _mm512_set1_epi64((long long)v);
 }
 
@@ -184,7 +188,7 @@ MC_INLINE __m512i dword_window(unsigned first)
 {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     uint32_t bytes = 0;
-    for (unsigned j = 0; j < 4; j++) bytes |= (first + j < 4 ? first + j : 64 + first + j - 4) << (8 * j);
+    MC_UNROLL for (unsigned j = 0; j < 4; j++) bytes |= (first + j < 4 ? first + j : 64 + first + j - 4) << (8 * j);
     return _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x04040404)), _mm512_set1_epi32((int)bytes));
 }
 
@@ -214,7 +218,7 @@ struct rows16 {
 MC_INLINE struct strides strides_of(size_t stride)
 {
     struct strides s;
-    for (unsigned i = 0; i < 8; i++) s.odd[i] = (2 * i + 1) * stride;
+    MC_UNROLL for (unsigned i = 0; i < 8; i++) s.odd[i] = (2 * i + 1) * stride;
     return s;
 }
 

@@ -80,8 +80,8 @@ MC_INLINE __m512 k_finish(struct k_law law, const struct tile *t, const int16_t 
     /* short chains: nothing else is left to do at the end of a block */
     __m512i part[4] = {law.minimum ? _mm512_setzero_si512() : I};
     part[1] = part[2] = part[3] = _mm512_setzero_si512();
-    MC_UNROLL for (unsigned i = 0; i < law.pairs; i++)
-        part[i % 4] = _mm512_dpwssd_epi32(part[i % 4], bytes64(t->pair[i]), dword_all(sums + 2 * i));
+    MC_UNROLL for (unsigned i = 0; i < law.pairs; i++) part[i % 4] =
+        _mm512_dpwssd_epi32(part[i % 4], bytes64(t->pair[i]), dword_all(sums + 2 * i));
     const __m512i m = _mm512_add_epi32(_mm512_add_epi32(part[0], part[1]), _mm512_add_epi32(part[2], part[3]));
     if (!law.minimum) return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(t->d[0]), va), _mm512_cvtepi32_ps(m), f);
     f = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(t->d[0]), va), _mm512_cvtepi32_ps(I), f);
@@ -93,10 +93,11 @@ MC_INLINE __m512i k_step_one(struct k_law law, k_codes_fn codes, const struct ti
 {
     __m512i x[16], u = law.unit == 256 ? I : _mm512_setzero_si512();
     codes(x, t, p, s, step);
-    for (unsigned i = 0; i < 4; i++) {
+    MC_UNROLL for (unsigned i = 0; i < 4; i++)
+    {
         const unsigned unit = k_unit(law, step, i);
         if (law.unit == 16 || (law.unit == 32 && i % 2 == 0)) u = _mm512_setzero_si512();
-        for (unsigned v = 0; v < 4; v++) u = _mm512_dpbusd_epi32(u, x[4 * i + v], dword_all(a + 16 * unit + 4 * v));
+        MC_UNROLL for (unsigned v = 0; v < 4; v++) u = _mm512_dpbusd_epi32(u, x[4 * i + v], dword_all(a + 16 * unit + 4 * v));
         if (law.unit == 16) I = _mm512_add_epi32(I, _mm512_mullo_epi32(u, bytes64(t->scale[unit])));
         if (law.unit == 32 && i % 2) I = _mm512_add_epi32(I, _mm512_mullo_epi32(u, bytes64(t->scale[unit / 2])));
     }
@@ -134,7 +135,7 @@ MC_INLINE void k_step_tile(struct k_law law, k_codes_fn codes, struct tile *t, c
 {
     __m512i x[16];
     codes(x, t, p, s, step);
-    for (unsigned i = 0; i < 16; i++) _mm512_storeu_si512(t->q[4 * k_unit(law, step, i / 4) + i % 4], x[i]);
+    MC_UNROLL for (unsigned i = 0; i < 16; i++) _mm512_storeu_si512(t->q[4 * k_unit(law, step, i / 4) + i % 4], x[i]);
 }
 
 /* N columns over a tile. */

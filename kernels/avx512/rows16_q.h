@@ -66,7 +66,8 @@ MC_INLINE __m512 q_step(struct q_law law, const __m512i w[8], __m512 d, __m512 d
     const __m512 da = _mm512_set1_ps(x->d[step]);
     if (law.half) {
         const __m512i bias = _mm512_set1_epi8((char)law.bias);
-        for (unsigned h = 0; h < 2; h++) {
+        MC_UNROLL for (unsigned h = 0; h < 2; h++)
+        {
             __m512i u = _mm512_setzero_si512(), off = u;
             for (unsigned v = 4 * h; v < 4 * h + 4; v++) {
                 u = _mm512_dpbusd_epi32(u, w[v], dword_all(a + 4 * v));
@@ -77,7 +78,7 @@ MC_INLINE __m512 q_step(struct q_law law, const __m512i w[8], __m512 d, __m512 d
         return f;
     }
     __m512i u = q_start(law, x, step);
-    for (unsigned v = 0; v < 8; v++) u = _mm512_dpbusd_epi32(u, w[v], dword_all(a + 4 * v));
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) u = _mm512_dpbusd_epi32(u, w[v], dword_all(a + 4 * v));
     f = _mm512_fmadd_ps(_mm512_mul_ps(d, da), _mm512_cvtepi32_ps(u), f);
     return law.add ? _mm512_fmadd_ps(m, _mm512_set1_ps(x->s[step]), f) : f;
 }
@@ -139,7 +140,7 @@ MC_INLINE void q_step_tile(struct q_law law, q_codes_fn codes, const struct q_ru
 {
     __m512i w[8];
     codes(w, h, p, s, i);
-    for (unsigned v = 0; v < 8; v++) _mm512_storeu_si512(t->q[8 * at + v], w[v]);
+    MC_UNROLL for (unsigned v = 0; v < 8; v++) _mm512_storeu_si512(t->q[8 * at + v], w[v]);
     _mm512_storeu_ps(t->d[at], h->d[law.half ? 2 * i : i]);
     if (law.half) _mm512_storeu_ps(t->m[at], h->d[2 * i + 1]);
     if (law.add) _mm512_storeu_ps(t->m[at], h->m);
@@ -157,7 +158,7 @@ MC_INLINE void q_columns(struct q_law law, unsigned n, const struct tile *t, con
         __m512i u[8];
         if (law.half) {
             __m512i w[8];
-            for (unsigned v = 0; v < 8; v++) w[v] = bytes64(t->q[8 * i + v]);
+            MC_UNROLL for (unsigned v = 0; v < 8; v++) w[v] = bytes64(t->q[8 * i + v]);
             for (unsigned c = 0; c < n; c++) f[c] = q_step(law, w, d, _mm512_loadu_ps(t->m[i]), d, x + c, step + i, f[c]);
             continue;
         }
