@@ -72,15 +72,21 @@ enum mc_code number_list(struct mc_span text, const char *what, int32_t min, int
 {
     while (text.size && is_separator(text.data[text.size - 1])) text.size--;
     size_t pos = 0;
-    while (pos < text.size && is_separator(text.data[pos])) pos++;
+    while (pos < text.size && is_separator(text.data[pos]) && text.data[pos] != ',') pos++;
     if (pos < text.size && text.data[pos] == '[') {
         if (text.data[text.size - 1] != ']') return mc_fail(err, MC_EARG, 0, "%s: '[' without ']' at the end", what);
         pos++, text.size--;
     }
     size_t count = 0, cap = 0;
     int32_t *list = NULL;
-    for (;;) {
-        while (pos < text.size && is_separator(text.data[pos])) pos++;
+    for (bool comma = true;; comma = false) { /* a comma must follow a number; the last one may be left hanging */
+        for (; pos < text.size && is_separator(text.data[pos]); pos++) {
+            if (text.data[pos] == ',' && comma) {
+                free(list);
+                return mc_fail(err, MC_EARG, 0, "%s: entry %zu is empty", what, count + 1);
+            }
+            comma = comma || text.data[pos] == ',';
+        }
         if (pos >= text.size) break;
         if (count == cap) {
             cap = cap ? 2 * cap : 64;

@@ -48,6 +48,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_ISA] = {"isa", 0, KIND_CHOICE, LOADS | CMD_BENCH_KERNELS, "auto", 0, 0, "auto|scalar|avx2|avx512"},
     [OPT_KV] = {"kv", 0, KIND_CHOICE, LOADS, "f16", 0, 0, "f32|f16|q8"},
     [OPT_ARITH] = {"arith", 0, KIND_CHOICE, LOADS, "fast", 0, 0, "fast|exact"},
+    [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|file|packed"},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},

@@ -22,6 +22,7 @@ enum opt_id {
     OPT_ISA,
     OPT_KV,
     OPT_ARITH,
+    OPT_LAYOUT,
     /* all commands */
     OPT_QUIET,
     OPT_JSON,

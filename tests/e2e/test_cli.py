@@ -85,7 +85,7 @@ class Answers(Cli):
 
     def test_same_answer_whatever_the_settings(self):
         row = EXPECTED[27]
-        for extra in (["-t", "1"], ["-t", "3", "--pin", "off"], ["--batch", "3"], ["--isa", "scalar"], ["--kv", "f32"], ["--io", "mmap"]):
+        for extra in (["-t", "1"], ["-t", "3", "--pin", "off"], ["--batch", "3"], ["--isa", "scalar"], ["--kv", "f32"], ["--io", "mmap"], ["--layout", "file"], ["--arith", "exact"]):
             with self.subTest(extra):
                 got = self.ok("run", "--temp", "0", "--think", "off", "--system", row["system"], "-p", row["user"], *extra)
                 self.assertEqual(got.decode(), row["output"])
@@ -238,7 +238,7 @@ class Numbers(Cli):
         self.assertLess(abs(got["bytes_per_token"] / facts["bytes_per_token"] - 1), 0.1)
 
         only = self.json("bench", "--json", "--load")
-        self.assertEqual(sorted(only), ["isa", "load_gb_s", "load_s", "pinned", "rss_peak_bytes", "threads"])
+        self.assertEqual(sorted(only), ["isa", "load_gb_s", "load_s", "packed_bytes", "pinned", "rss_peak_bytes", "threads"])
         self.assertIn(b"decode", self.ok("bench", "-p", "8", "-n", "2", "-r", "1"))
         self.refused(2, "at most 4096", "bench", "--depth", "4000", "-p", "200")
 

@@ -80,17 +80,13 @@ static void test_bad_lists_name_the_entry(void **state)
         const char *text;
         size_t size;
         const char *entry;
-    } bad[] = {{"1,x", 3, "entry 2"},
-               {"101", 3, "entry 1"},
-               {"1,-2", 4, "entry 2"},
-               {"1;2", 3, "entry 1"},
-               {"[1", 2, "']'"},
-               {"1,2]", 4, "entry 2"},
-               {"1.5", 3, "entry 1"},
-               {"1\0,2", 4, "entry 1"},
-               {"[[1]]", 5, "entry"},
-               {"0x10", 4, "entry 1"},
-               {"12345678901234567890", 20, "entry 1"}};
+    } bad[] = {{"1,x", 3, "entry 2"},     {"101", 3, "entry 1"},
+               {"1,-2", 4, "entry 2"},    {"1;2", 3, "entry 1"},
+               {"[1", 2, "']'"},          {"1,2]", 4, "entry 2"},
+               {"1.5", 3, "entry 1"},     {"1\0,2", 4, "entry 1"},
+               {"1,,2", 4, "entry 2"},    {",1", 2, "entry 1"},
+               {"1 , , 2", 7, "entry 2"}, {"[[1]]", 5, "entry"},
+               {"0x10", 4, "entry 1"},    {"12345678901234567890", 20, "entry 1"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int32_t *list = NULL;
         size_t n = 0;
