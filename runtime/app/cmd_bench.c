@@ -79,7 +79,10 @@ static enum mc_code decode(struct bench *b, uint32_t n, double *seconds, struct 
 {
     enum mc_code code = session_snapshot_restore(b->session, b->start, err);
     const uint64_t start = os_clock_ns();
-    for (uint32_t i = 0; i < n && !code; i++) code = session_append(b->session, b->ids + b->depth + i, 1, err);
+    for (uint32_t i = 0; i < n && !code; i++) {
+        code = session_append(b->session, b->ids + b->depth + i, 1, err);
+        if (!code) code = check_interrupt(err); /* a short append does not ask the progress function */
+    }
     *seconds = seconds_since(start);
     return code;
 }
@@ -91,7 +94,7 @@ static enum mc_code prefill(struct bench *b, uint32_t n, double *seconds, struct
     const uint64_t start = os_clock_ns();
     code = session_append(b->session, b->ids + b->depth, n, err);
     *seconds = seconds_since(start);
-    return code;
+    return code ? code : check_interrupt(err);
 }
 
 static enum mc_code measure(struct bench *b, struct mc_err *err)

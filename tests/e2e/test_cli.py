@@ -68,6 +68,19 @@ class Cli(unittest.TestCase):
         self.assertTrue(lines[0].startswith("modchip: "), err)
 
 
+    def interrupt(self, p, after):
+        """Ctrl-C, some time after the program has begun to listen for it (Linux: its signal mask says so)."""
+        for _ in range(600):
+            with open(f"/proc/{p.pid}/status") as f:
+                caught = next(line for line in f if line.startswith("SigCgt"))
+            if int(caught.split()[1], 16) & 2 or p.poll() is not None:
+                break
+            time.sleep(0.05)
+        time.sleep(after)
+        p.send_signal(signal.SIGINT)
+        return p.communicate(timeout=120)
+
+
 class Answers(Cli):
     def test_expected_answers(self):
         """Greedy answers, as text in the chat form and as ids of the raw prompt."""
@@ -131,13 +144,21 @@ class Answers(Cli):
         p = subprocess.Popen([PROGRAM, "run", "--raw", "--ignore-eos", "-p", "Once upon a time"], stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, env=self.env)
         p.stdout.read(1)
-        time.sleep(0.05)
-        p.send_signal(signal.SIGINT)
-        out, err = p.communicate(timeout=60)
+        out, err = self.interrupt(p, 0.05)
         if p.returncode == 0:
             self.skipTest("the answer was complete before the signal came")
         self.assertEqual(p.returncode, 130, err)
         self.assertIn(b"interrupted; context", err)
+
+    def test_ctrl_c_in_long_measurements_leaves_no_file(self):
+        for args in (["ppl", "-f", HELDOUT, "--kl-save", self.path("kept"), "--arith", "exact"], ["bench", "-p", "0", "-n", "4000", "-r", "1000"],
+                     ["synth", self.path("big"), "--preset", "truedims"]):
+            with self.subTest(args[0]):
+                p = subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env)
+                out, err = self.interrupt(p, 0.5)
+                self.assertEqual((p.returncode, out), (130, b""), err)
+                self.assertIn(b"interrupted", err)
+        self.assertEqual(os.listdir(self.dir), [])
 
     def test_closed_and_full_stdout(self):
         if os.path.exists("/dev/full"):
