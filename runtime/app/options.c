@@ -246,10 +246,11 @@ static enum mc_code line_error(const struct app_options *o, int c, char **argv, 
 {
     const char *const cmd = o->command_name;
     if (optopt >= PLANNED_BASE) return mc_fail(err, MC_EARG, 0, "--%s is not in this version", planned[optopt - PLANNED_BASE]);
-    if (optopt >= LONG_BASE)
-        return mc_fail(err, MC_EARG, 0,
-                       c == ':' ? "--%s needs a value (see modchip %s --help)" : "--%s takes no value (see modchip %s --help)",
-                       rows[optopt - LONG_BASE].name, cmd);
+    if (optopt >= LONG_BASE) { /* whether the value is missing or too much: not every getopt_long tells */
+        const struct opt_row *row = &rows[optopt - LONG_BASE];
+        return mc_fail(err, MC_EARG, 0, "--%s %s value (see modchip %s --help)", row->name,
+                       row->kind == KIND_FLAG ? "takes no" : "needs a", cmd);
+    }
     if (c == ':') return mc_fail(err, MC_EARG, 0, "-%c needs a value (see modchip %s --help)", optopt, cmd);
     if (optopt) return mc_fail(err, MC_EARG, 0, "unknown option -%c (see modchip %s --help)", optopt, cmd);
     return mc_fail(err, MC_EARG, 0, "unknown option %s (see modchip %s --help)", argv[optind - 1], cmd);
