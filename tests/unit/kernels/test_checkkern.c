@@ -46,7 +46,7 @@ static void test_all_kernels_equal_their_twins(void **state)
     struct kern_table t;
     kern_table_init(&t, opt.cpu_flags);
     last_started[0] = 0;
-    print_message("%zu kernels compared, up to %s\n", rows, t.isa);
+    print_message("%u kernels compared, up to %s\n", (unsigned)rows, t.isa);
     assert_true(rows > 0 || !strcmp(t.isa, "scalar"));
     assert_int_equal(failed, 0);
 }

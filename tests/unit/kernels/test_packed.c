@@ -109,12 +109,22 @@ struct product {
     float *want, *got; /* [COLS_MAX][rows] */
 };
 
+/* Zeroed and 64-byte aligned; the address that malloc gave stands in front. mingw has no aligned_alloc. */
 static void *room(size_t bytes)
 {
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    assert_non_null(p);
-    memset(p, 0, (bytes + 127) / 64 * 64);
+    char *raw = calloc(1, bytes + 192);
+    assert_non_null(raw);
+    char *p = raw + 64 + (64 - (uintptr_t)raw % 64) % 64;
+    memcpy(p - sizeof raw, &raw, sizeof raw);
     return p;
+}
+
+static void leave(void *p)
+{
+    char *raw;
+    if (!p) return;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    free(raw);
 }
 
 /* Random bytes; the float scales are made finite by clearing a bit of their exponents wherever they may be: in every byte. */
@@ -145,14 +155,14 @@ static void make_product(struct product *p, const struct kern_table *ref, enum q
         ref->quantize[act](p->x[c], x, k, 0, k);
         y[c] = p->want + c * rows;
     }
-    free(x);
+    leave(x);
     ref->matmul[type](y, p->w, row_bytes, (const void *const *)p->x, k, rows, COLS_MAX);
 }
 
 static void free_product(struct product *p)
 {
-    free(p->w), free(p->packed), free(p->want), free(p->got);
-    for (size_t c = 0; c < COLS_MAX; c++) free(p->x[c]);
+    leave(p->w), leave(p->packed), leave(p->want), leave(p->got);
+    for (size_t c = 0; c < COLS_MAX; c++) leave(p->x[c]);
 }
 
 static void compare(const struct product *p, const struct kern_table *t, size_t rows, size_t c0, size_t cols)
@@ -198,7 +208,7 @@ static void test_products_equal_the_scalar_twin(void **state)
                 if (t[i].packed[type]) compare_shapes(&p, &t[i]), compared++;
             free_product(&p);
         }
-    print_message("%zu products compared\n", compared);
+    print_message("%u products compared\n", (unsigned)compared);
     assert_true(compared > 0 || !(flags & KERN_AVX512));
 }
 

@@ -224,7 +224,7 @@ static void each_impossible_model_is_refused_by_name(void **state)
         struct mc_err err = {0};
         const enum mc_code code = open_edited(&refused[i].edit, &e, &err);
         if (code != refused[i].code || !strstr(err.msg, refused[i].says))
-            fail_msg("edit %zu of %s: code %d (expected %d), message: %s", i, refused[i].edit.name, code, refused[i].code,
+            fail_msg("edit %u of %s: code %d (expected %d), message: %s", (unsigned)i, refused[i].edit.name, code, refused[i].code,
                      err.msg);
         if (code) assert_null(e);
         engine_close(e);
@@ -275,9 +275,9 @@ static void variants_of_public_files_give_the_same_logits(void **state)
     logits_of(e, want);
     engine_close(e);
     for (size_t i = 0; i < ARRAY_LEN(same); i++) {
-        if (open_edited(&same[i], &e, &err)) fail_msg("edit %zu of %s: %s", i, same[i].name, err.msg);
+        if (open_edited(&same[i], &e, &err)) fail_msg("edit %u of %s: %s", (unsigned)i, same[i].name, err.msg);
         logits_of(e, got);
-        if (memcmp(got, want, sizeof want)) fail_msg("edit %zu of %s changes the logits", i, same[i].name);
+        if (memcmp(got, want, sizeof want)) fail_msg("edit %u of %s changes the logits", (unsigned)i, same[i].name);
         engine_close(e);
     }
 }
