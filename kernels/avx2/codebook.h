@@ -6,15 +6,13 @@
 #include "kernels/avx2/tile_q8_k.h"
 
 /* Rows of a scratch array, for tile_load_*. */
-#define CODEBOOK_ROWS(array)                                                                                                   \
-    (struct tile_rows)                                                                                                         \
-    {                                                                                                                          \
-        {                                                                                                                      \
-            (const uint8_t *)(array)[0], (const uint8_t *)(array)[1], (const uint8_t *)(array)[2],                             \
-                (const uint8_t *)(array)[3], (const uint8_t *)(array)[4], (const uint8_t *)(array)[5],                         \
-                (const uint8_t *)(array)[6], (const uint8_t *)(array)[7]                                                       \
-        }                                                                                                                      \
-    }
+MC_INLINE struct tile_rows codebook_rows(const uint8_t *scratch, size_t bytes)
+{
+    struct tile_rows r;
+    for (size_t i = 0; i < TILE_ROWS; i++) r.p[i] = scratch + i * bytes;
+    r.ahead = scratch;
+    return r;
+}
 
 /* The entry that stands for octet (or, of codebooks of four, quad) g of a row; ctx: indices or block rows. */
 typedef const void *(*codebook_entry_fn)(const void *ctx, int row, int g);

@@ -39,7 +39,7 @@ MC_INLINE void signs_and_scales(uint8_t signs[32], int16_t scale[8], __m256i x)
 
 MC_INLINE void scratch_scales(struct tile_k *t, int16_t (*scale)[8], int bias)
 {
-    const struct tile_rows rows = CODEBOOK_ROWS(scale);
+    const struct tile_rows rows = codebook_rows((const uint8_t *)scale, sizeof scale[0]);
     const struct tile_16 s = tile_load_16(&rows, 0);
     for (int q = 0; q < 2; q++)
         for (int i = 0; i < 2; i++) set_scales(t, q, i, s.v[2 * q + i], bias);
@@ -81,7 +81,7 @@ MC_INLINE void unpack_iq2_xxs(struct tile_k *t, struct tile_k_sink *k, const str
     }
     scratch_scales(t, scale, BIAS_IQ2);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq2_xxs, d)), _mm256_set1_ps(0.125f));
-    const struct tile_rows rows = CODEBOOK_ROWS(signs);
+    const struct tile_rows rows = codebook_rows(signs[0], sizeof signs[0]);
     TILE_FOR_4(eight_octets, t, k, entry_iq2_xxs, r, &rows, 0);
 }
 TILE_K_MATMUL(iq2_xxs, 4, .sub = 4, .group = 1, .fix = true, .split = true)
@@ -106,7 +106,7 @@ MC_INLINE void unpack_iq2_xs(struct tile_k *t, struct tile_k_sink *k, const stru
     }
     nibble_scales(t, r, AT(iq2_xs, s), 16, BIAS_IQ2);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq2_xs, d)), _mm256_set1_ps(0.125f));
-    const struct tile_rows rows = CODEBOOK_ROWS(signs);
+    const struct tile_rows rows = codebook_rows(signs[0], sizeof signs[0]);
     TILE_FOR_4(eight_octets, t, k, entry_iq2_xs, codebook_scratch(idx), &rows, 0);
 }
 TILE_K_MATMUL(iq2_xs, 4, .sub = 2, .group = 1, .fix = true, .split = true)
@@ -169,7 +169,7 @@ MC_INLINE void unpack_iq3_xxs(struct tile_k *t, struct tile_k_sink *k, const str
         signs_and_scales(signs[i], scale[i], _mm256_loadu_si256((const void *)(r->p[i] + AT(iq3_xxs, x))));
     scratch_scales(t, scale, BIAS_IQ3_XXS);
     t->d = _mm256_mul_ps(tile_f16(r, AT(iq3_xxs, d)), _mm256_set1_ps(0.25f));
-    const struct tile_rows rows = CODEBOOK_ROWS(signs);
+    const struct tile_rows rows = codebook_rows(signs[0], sizeof signs[0]);
     TILE_FOR_4(sixteen_quads, t, k, entry_iq3_xxs, r, &rows, 0, BIAS_IQ3_XXS);
 }
 TILE_K_MATMUL(iq3_xxs, 4, .sub = 4, .group = 1, .fix = true, .split = true)

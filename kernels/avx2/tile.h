@@ -50,9 +50,11 @@ enum {
         body(__VA_ARGS__, 7);                                                                                                  \
     } while (0)
 
-/* Rows of the tile at hand; a short last tile repeats its last row. */
+/* Rows of the tile at hand; a short last tile repeats its last row. ahead: the same amount of the next tile is fetched into L2
+ * while this one is read; eight short streams are too many for the hardware to see the next eight coming. */
 struct tile_rows {
     const uint8_t *p[TILE_ROWS];
+    const uint8_t *ahead;
 };
 
 /* Two vectors of A, two of B: what 16 consecutive bytes of 8 rows become. */
@@ -213,12 +215,15 @@ MC_INLINE struct tile_rows tile_rows_at(const uint8_t *w, size_t stride, size_t 
 {
     struct tile_rows r;
     for (size_t i = 0; i < TILE_ROWS; i++) r.p[i] = w + (i < n ? i : n - 1) * stride;
+    r.ahead = w + TILE_ROWS * stride;
     return r;
 }
 
 MC_INLINE void tile_advance(struct tile_rows *r, size_t bytes)
 {
+    for (size_t off = 0; off < TILE_ROWS * bytes; off += 64) _mm_prefetch((const void *)(r->ahead + off), _MM_HINT_T1);
     for (int i = 0; i < TILE_ROWS; i++) r->p[i] += bytes;
+    r->ahead += TILE_ROWS * bytes;
 }
 
 MC_INLINE void tile_store(float *y, const float acc[TILE_ROWS], size_t n)
