@@ -25,7 +25,7 @@ build() { # build PRESET [cmake options...]
 
 suite() { # suite PRESET [ctest options...]
     local preset=$1; shift
-    ctest --preset "$preset" -j "$jobs" "$@" >"build/$preset.tests.log" 2>&1
+    timeout 1500 ctest --preset "$preset" -j "$jobs" "$@" >"build/$preset.tests.log" 2>&1
     local rc=$?
     grep -E "tests passed|Failed|Timeout|\*\*\*" "build/$preset.tests.log"
     [ $rc = 0 ] || tail -60 "build/$preset.tests.log"
@@ -64,10 +64,12 @@ step_windows() {
     build windows || return 1
     export WINEPREFIX=$root/build/wineprefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=;winedbg.exe=d"
     if [ ! -d "$WINEPREFIX" ]; then
-        wineboot -i >/dev/null 2>&1
-        wine winecfg -v win10 >/dev/null 2>&1
+        timeout 300 wineboot -i >/dev/null 2>&1
+        timeout 120 wine winecfg -v win10 >/dev/null 2>&1
     fi
+    # Its services start now, or the first test would wait for them with ctest's pipe in their hands.
     wineserver -p >/dev/null 2>&1
+    timeout 120 wine wineboot >/dev/null 2>&1
     suite windows
     local rc=$?
     wineserver -k >/dev/null 2>&1
