@@ -139,9 +139,10 @@ static enum mc_code take_turn(struct chat *c, const char *line, struct mc_err *e
     enum mc_code code = add_turn(c, CHAT_USER, text_span_str(line), err);
     if (!code) code = answer(c, err);
     if (code == MC_EFULL) {
-        fprintf(stderr, "modchip: %s; /undo or /reset makes room\n", err->msg);
         drop_turns(c, before);
-        return c->terminal ? MC_OK : code;
+        if (!c->terminal) return code;
+        fprintf(stderr, "modchip: %s; /undo or /reset makes room\n", err->msg);
+        return MC_OK;
     }
     if (code || c->last.finish == TALK_STOP) return code;
     if (c->last.finish == TALK_LENGTH && !c->talk.quiet)

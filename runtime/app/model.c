@@ -63,12 +63,19 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     struct engine *e;
     code = engine_open(&eo, &e, err);
     if (code) return code;
-    if (tok) code = tokenizer_create(engine_gguf(e), tok, err);
-    if (code)
+    struct tokenizer *t = NULL;
+    if (tok) code = tokenizer_create(engine_gguf(e), &t, err);
+    if (!code && tok && tokenizer_n_tokens(t) != engine_shape(e)->n_vocab)
+        code = mc_fail(err, MC_EFORMAT, 0, "%s: tokenizer.ggml.tokens has %zu entries, token_embd.weight %u rows", path,
+                       tokenizer_n_tokens(t), (unsigned)engine_shape(e)->n_vocab);
+    if (code) {
+        tokenizer_destroy(t);
         engine_close(e);
-    else
-        *engine = e;
-    return code;
+        return code;
+    }
+    if (tok) *tok = t;
+    *engine = e;
+    return MC_OK;
 }
 
 enum mc_code model_session(const struct app_options *o, struct engine *engine, uint64_t ctx, uint64_t need,
