@@ -3,7 +3,7 @@
 #
 # usage: scripts/build_windows_libs.sh [folder]        (default: build/windows-libs beside the sources)
 #
-# Debian and Ubuntu have no Windows builds of jansson, utf8proc and cmocka, so their sources are fetched with
+# Debian and Ubuntu have no Windows builds of jansson and cmocka, so their sources are fetched with
 # `apt-get source` and cross-built as static libraries into folder/include and folder/lib; xxhash.h is copied. apt works on
 # a package list of its own inside a temporary folder: no root needed, nothing under /etc or /var is changed, and the
 # signatures are checked with the keys the system trusts. Does nothing when everything is there already.
@@ -13,7 +13,7 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-$root/build/windows-libs}
 target=x86_64-w64-mingw32
-wanted="include/jansson.h include/utf8proc.h include/cmocka.h include/xxhash.h lib/libjansson.a lib/libutf8proc.a lib/libcmocka.a"
+wanted="include/jansson.h include/cmocka.h include/xxhash.h lib/libjansson.a lib/libcmocka.a"
 
 fail() {
     echo "build_windows_libs.sh: $*" >&2
@@ -67,7 +67,7 @@ why() { # the first line of the log that complains
 }
 
 apt update || fail "cannot read the source package lists: $(why)" # an absent network is only a warning here
-(cd "$work/src" && apt source jansson utf8proc cmocka xxhash) ||
+(cd "$work/src" && apt source jansson cmocka xxhash) ||
     fail "cannot fetch the source packages (is there a network?): $(why)"
 
 # No toolchain file: ours names wine as emulator, and then every try_run of a configuration would start it.
@@ -83,12 +83,11 @@ build() { # name, cmake options...
 }
 
 build jansson -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON -DJANSSON_EXAMPLES=OFF
-build utf8proc -DUTF8PROC_ENABLE_TESTING=OFF
 build cmocka -DWITH_STATIC_LIB=ON -DUNIT_TESTING=OFF -DWITH_EXAMPLES=OFF
 
-cp "$work"/prefix/include/jansson.h "$work"/prefix/include/jansson_config.h "$work"/prefix/include/utf8proc.h \
+cp "$work"/prefix/include/jansson.h "$work"/prefix/include/jansson_config.h \
     "$work"/prefix/include/cmocka*.h "$work"/src/xxhash-*/xxhash.h "$out/include/"
-for lib in jansson utf8proc cmocka; do
+for lib in jansson cmocka; do
     # cmocka up to 1.1.5 calls its static library libcmocka-static.a and does not install it
     found=$(find "$work/prefix" "$work/$lib" -name "lib$lib.a" -o -name "lib$lib-static.a" | head -n 1)
     [ -n "$found" ] || fail "$lib was built, but left no static library"
