@@ -173,7 +173,8 @@ bool os_map_damaged(const struct os_map *m)
 void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size)
 {
     if (off >= m->size || size == 0) return;
-    const size_t from = ((size_t)off + page_bytes() - 1) & ~(page_bytes() - 1); /* whole pages only: the edges belong to others too */
+    const size_t from =
+        ((size_t)off + page_bytes() - 1) & ~(page_bytes() - 1); /* whole pages only: the edges belong to others too */
     const size_t to = (size > m->size - off ? m->size : (size_t)(off + size)) & ~(page_bytes() - 1);
     if (from < to) (void)madvise(m->base + from, to - from, MADV_DONTNEED);
 }

@@ -224,8 +224,8 @@ static void each_impossible_model_is_refused_by_name(void **state)
         struct mc_err err = {0};
         const enum mc_code code = open_edited(&refused[i].edit, &e, &err);
         if (code != refused[i].code || !strstr(err.msg, refused[i].says))
-            fail_msg("edit %u of %s: code %d (expected %d), message: %s", (unsigned)i, refused[i].edit.name, code, refused[i].code,
-                     err.msg);
+            fail_msg("edit %u of %s: code %d (expected %d), message: %s", (unsigned)i, refused[i].edit.name, code,
+                     refused[i].code, err.msg);
         if (code) assert_null(e);
         engine_close(e);
     }
