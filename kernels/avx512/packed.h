@@ -28,7 +28,8 @@ enum {
 
 void avx512_init_packed_steps(struct kern_table *t);
 void avx512_init_packed_kquant(struct kern_table *t);
-void avx512_init_packed_iquant(struct kern_table *t);
+void avx512_init_packed_iq2(struct kern_table *t);
+void avx512_init_packed_iq4(struct kern_table *t);
 void avx512_init_packed_ternary(struct kern_table *t);
 
 /* ---- loads ---- */
@@ -64,8 +65,10 @@ MC_INLINE void ask_ahead(unsigned groups, const uint8_t *body, size_t body_bytes
 {
     const size_t to = at + PACKED_AHEAD;
     const char *p = (const char *)body + (to < body_bytes ? to : to - body_bytes + groups * bytes);
-    MC_UNROLL for (unsigned g = 0; g < groups; g++) for (size_t i = 0; i < n; i += 64)
-        _mm_prefetch(p + g * bytes + i, _MM_HINT_T0);
+    for (unsigned g = 0; g < groups; g++, p += bytes) {
+        MC_OPAQUE_POINTER(p); /* else GCC keeps the address of every line in a variable of its own */
+        MC_UNROLL for (size_t i = 0; i < n; i += 64) _mm_prefetch(p + i, _MM_HINT_T0);
+    }
 }
 
 /* The first lines of their heads. */

@@ -6,6 +6,7 @@ void kern_init_avx512_packed(struct kern_table *t)
 {
     avx512_init_packed_steps(t);
     avx512_init_packed_kquant(t);
-    avx512_init_packed_iquant(t);
+    avx512_init_packed_iq2(t);
+    avx512_init_packed_iq4(t);
     avx512_init_packed_ternary(t);
 }

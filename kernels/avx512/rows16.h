@@ -22,9 +22,6 @@
 #include <string.h>
 
 #define ROWS16_COLS 64 /* columns that share one unpacking of a tile */
-#ifndef PFH
-#define PFH _MM_HINT_T0
-#endif
 #define ROWS16_BLOCK_MAX 288
 
 struct tile {
@@ -253,7 +250,7 @@ static MC_NOINLINE const uint8_t *rows16_copy(uint8_t buf[16 * ROWS16_BLOCK_MAX 
 MC_INLINE void rows16_prefetch(const struct rows16 *g, size_t b, unsigned bytes)
 {
     const char *next = (const char *)g->p + 16 * g->stride + b * 16 * bytes;
-    for (unsigned i = 0; i < 16 * bytes; i += 64) _mm_prefetch(next + i, PFH);
+    for (unsigned i = 0; i < 16 * bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
 }
 
 #endif

@@ -47,23 +47,7 @@ MC_INLINE void dot_tail(vf (*sums)[DOT_TILE], enum vec_kind kind, const void *co
     }
 }
 
-/* out[j*na + i] = dot(a[i], b[j]) over n columns. kind, na, nb are constants; out has room for whole registers. */
-MC_INLINE void dot_tile(float *out, enum vec_kind kind, const void *const *a, const float *const *b, size_t n, int na, int nb)
-{
-    /* All parts at once if the registers allow it. */
-    const size_t parts = na * nb * VEC_PARTS <= TILE_ROWS * TILE_COLS ? VEC_PARTS : 1;
-    const size_t whole = n / 16 * 16, step = parts == VEC_PARTS ? whole : 512;
-    vf sums[VEC_PARTS][DOT_TILE];
-    for (size_t p = 0; p < VEC_PARTS; p++)
-        for (int t = 0; t < DOT_TILE; t++) sums[p][t] = v_zero();
-    for (size_t i = 0; i < whole; i += step)
-        for (size_t p = 0; p < VEC_PARTS; p += parts)
-            dot_stretch(sums, kind, a, b, i, vec_min(i + step, whole), p, parts, na, nb);
-    if (whole < n) dot_tail(sums, kind, a, b, whole, n, na, nb);
-    for (int t = 0; t < na * nb; t += VL) v_store(out + t, v_sum16_block(&sums[0][t], DOT_TILE));
-}
-
-/* One dot product: a single chain, for callers that have a single row. */
+/* One dot product: a single chain, for a single row or a tile of one. */
 MC_INLINE float dot_one(enum vec_kind kind, const void *a, const float *b, size_t n)
 {
     vf s[VEC_PARTS];
@@ -76,6 +60,26 @@ MC_INLINE float dot_one(enum vec_kind kind, const void *a, const float *b, size_
         s[p] = v_fma(v_load_kind_part(kind, a, at, count), v_load_part(b + at, count), s[p]);
     }
     return v_sum16(s);
+}
+
+/* out[j*na + i] = dot(a[i], b[j]) over n columns. kind, na, nb are constants; out has room for whole registers. */
+MC_INLINE void dot_tile(float *out, enum vec_kind kind, const void *const *a, const float *const *b, size_t n, int na, int nb)
+{
+    if (na * nb == 1) {
+        *out = dot_one(kind, a[0], b[0], n);
+        return;
+    }
+    /* All parts at once if the registers allow it. */
+    const size_t parts = na * nb * VEC_PARTS <= TILE_ROWS * TILE_COLS ? VEC_PARTS : 1;
+    const size_t whole = n / 16 * 16, step = parts == VEC_PARTS ? whole : 512;
+    vf sums[VEC_PARTS][DOT_TILE];
+    for (size_t p = 0; p < VEC_PARTS; p++)
+        for (int t = 0; t < DOT_TILE; t++) sums[p][t] = v_zero();
+    for (size_t i = 0; i < whole; i += step)
+        for (size_t p = 0; p < VEC_PARTS; p += parts)
+            dot_stretch(sums, kind, a, b, i, vec_min(i + step, whole), p, parts, na, nb);
+    if (whole < n) dot_tail(sums, kind, a, b, whole, n, na, nb);
+    for (int t = 0; t < na * nb; t += VL) v_store(out + t, v_sum16_block(&sums[0][t], DOT_TILE));
 }
 
 /* Rows [r0, r1) against columns c .. c + nb-1, of which `cols` exist. */
@@ -109,11 +113,11 @@ MC_INLINE void matmul_float(enum vec_kind kind, float *const *y, const void *w, 
         for (size_t r = 0; r < rows; r += DOT_STRIP) {
             const size_t r1 = vec_min(rows, r + DOT_STRIP);
             for (size_t c = c0, n; c < c1; c += n) {
-                n = c1 - c == TILE_COLS + 1 ? 2 : vec_min(TILE_COLS, c1 - c);
+                n = TWO_COL_ROWS && c1 - c == TILE_COLS + 1 ? 2 : vec_min(TILE_COLS, c1 - c);
                 if (n == 1)
                     matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, ONE_COL_ROWS, 1);
-                else if (n == 2)
-                    matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, VL / 2, 2);
+                else if (n == 2 && TWO_COL_ROWS)
+                    matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, TWO_COL_ROWS, 2);
                 else
                     matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, TILE_ROWS, TILE_COLS);
             }

@@ -21,7 +21,8 @@
  *   v_sum16(parts)                                the tree of R2 over one set of 16 partial sums
  *   v_sum16_block(sums, stride)                   VL such trees at once: lane i = tree of sums[p*stride + i], p < VEC_PARTS
  *   TILE_ROWS, TILE_COLS                          a tile of so many products leaves registers for its operands
- *   ONE_COL_ROWS                                  rows of a tile with one column: more would fight for the same cache sets
+ *   ONE_COL_ROWS, TWO_COL_ROWS                    rows of a tile with one or two columns (TWO_COL_ROWS 0: no such tile);
+ *                                                 16 rows, 8 KiB apart, would fight for one cache set
  *
  * NaNs stay NaNs; their sign and payload are the only bits that may differ between instruction sets. */
 #ifndef KERNELS_VEC_VEC_H

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { VL = 8, TILE_ROWS = 4, TILE_COLS = 3, ONE_COL_ROWS = 6 };
+enum { VL = 8, TILE_ROWS = 4, TILE_COLS = 3, ONE_COL_ROWS = 6, TWO_COL_ROWS = 4 };
 
 typedef __m256 vf;
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { VL = 16, TILE_ROWS = 4, TILE_COLS = 4, ONE_COL_ROWS = 8 };
+enum { VL = 16, TILE_ROWS = 4, TILE_COLS = 4, ONE_COL_ROWS = 8, TWO_COL_ROWS = 8 };
 
 typedef __m512 vf;
 
