@@ -21,7 +21,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define ROWS16_COLS 64 /* columns that share one unpacking of a tile */
+#define ROWS16_COLS      64 /* columns that share one unpacking of a tile */
 #define ROWS16_BLOCK_MAX 288
 
 struct tile {
