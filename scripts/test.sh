@@ -57,7 +57,8 @@ step_emulated() {
         qemu-x86_64 -cpu $cpu $d/modchip --version 2>/dev/null | tee /dev/stderr | grep -q "$want" || { echo "$cpu: does not choose $want"; return 1; }
         qemu-x86_64 -cpu $cpu $d/modchip run -p "Hello!" --think off --temp 0 --quiet 2>/dev/null | tee "build/$cpu.txt" | grep -q "Hello! How can I help you?" ||
             { echo "$cpu: the bundled model says something else:"; cat "build/$cpu.txt"; return 1; }
-        qemu-x86_64 -cpu $cpu $d/tests/test_checkkern >"build/$cpu.log" 2>/dev/null || { tail -20 "build/$cpu.log"; return 1; }
+        # loose: this emulator reads whole vectors for masked loads, so inputs cannot end at a fence
+        CHECKKERN_LOOSE=1 qemu-x86_64 -cpu $cpu $d/tests/test_checkkern >"build/$cpu.log" 2>/dev/null || { tail -20 "build/$cpu.log"; return 1; }
         echo "$cpu: kernels and the bundled model run on $want"
     done
 }
