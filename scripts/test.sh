@@ -5,7 +5,7 @@
 # * release   gcc build without warnings, the whole suite
 #   clang     clang build without warnings, checks of the kernels
 #   asan      suite under AddressSanitizer and UBSan       tsan     threads and engine under ThreadSanitizer
-#   emulated  AVX2 under an emulated Haswell, scalar under an emulated Nehalem
+# * emulated  AVX2 under an emulated Haswell, scalar under an emulated Nehalem
 #   windows   cross-build with mingw-w64, suite under wine
 #   analyse   cppcheck, gcc -fanalyzer, clang-tidy
 #   fuzz      each libFuzzer target for MC_FUZZ_SECONDS (30)
@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 all="check release clang asan tsan emulated windows analyse fuzz"
-steps=${*:-check release}
+steps=${*:-check release emulated}
 [ "$steps" = all ] && steps=$all
 jobs=$(nproc)
 passed=0 failed=0 failures=
