@@ -138,9 +138,9 @@ static void fast_arithmetic_stays_within_its_noise_on_every_isa(void **state)
                 const struct score s = compare(got, &want);
                 printf("fast  %-10s %-5s %-6s worst %.2e mean %.2e best equal %zu/%zu\n", models[m], cases[c], isas[i], s.worst,
                        s.sum / (double)s.n, s.same_best, s.n);
-                assert_true(s.worst <= 0.30);
-                assert_true(s.sum / (double)s.n <= 0.06);
-                assert_true(s.same_best * 10 >= s.n * 7);
+                assert_true(s.worst <= 0.25);
+                assert_true(s.sum / (double)s.n <= 0.05);
+                assert_true(s.same_best * 10 >= s.n * 8);
                 if (first) {
                     assert_memory_equal(got, first, want.count * sizeof(float));
                     free(got);
