@@ -91,13 +91,13 @@ MC_INLINE void v_store(float *p, vf v)
 MC_INLINE vf v_load_part(const float *p, size_t n)
 {
     vf r = v_zero();
-    for (size_t i = 0; i < n; i++) r.f[i] = p[i];
+    memcpy(r.f, p, n * sizeof *p); // weight rows may stand at any address
     return r;
 }
 
 MC_INLINE void v_store_part(float *p, vf v, size_t n)
 {
-    for (size_t i = 0; i < n; i++) p[i] = v.f[i];
+    memcpy(p, v.f, n * sizeof *p);
 }
 
 MC_INLINE vf v_load_f16_part(const void *p, size_t n)
