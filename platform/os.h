@@ -34,10 +34,10 @@ const char *os_file_path(const struct os_file *f);
  * Threads: any, at the same time. */
 MC_MUST_CHECK enum mc_code os_file_read_at(struct os_file *f, uint64_t off, void *dst, size_t size, struct mc_err *err);
 
-/* The whole file, read only, and at least 64 readable bytes after its last one, so that a kernel's last vector load may
- * run over. The file may be closed afterwards. If the file shrinks or its disk fails while mapped, touching
- * the lost part reads zeros and makes os_map_damaged true instead of killing the process (Linux: a SIGBUS handler installed by
- * the first os_map_open; Windows keeps mapped files from being cut, so it is always false there). An empty file is MC_EFORMAT.
+/* The whole file, read only; the rest of its last page can be read too, nothing behind it. The file may be closed afterwards.
+ * If the file shrinks or its disk fails while mapped, touching the lost part reads zeros and makes os_map_damaged true instead
+ * of killing the process (Linux: a SIGBUS handler installed by the first os_map_open; Windows keeps mapped files from being
+ * cut, so it is always false there). An empty file is MC_EFORMAT.
  */
 struct os_map;
 MC_MUST_CHECK enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *err);

@@ -7,9 +7,14 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release
 program=$build/modchip
 
-if [ ! -x "$program" ] || [ -n "${MODCHIP_REBUILD:-}" ]; then
+# Sources newer than the program: somebody has pulled or edited.
+stale() {
+    [ -n "$(find "$root/CMakeLists.txt" "$root/runtime" "$root/kernels" "$root/topology" "$root/io" "$root/platform" -newer "$program" -type f 2>/dev/null | head -n 1)" ]
+}
+
+if [ ! -x "$program" ] || stale; then
     "$root/scripts/install_deps.sh" run
-    echo "building modchip (once)" >&2
+    echo "building modchip" >&2
     log=$(mktemp)
     if ! { cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release && cmake --build "$build" --target modchip; } >"$log" 2>&1; then
         tail -20 "$log" >&2

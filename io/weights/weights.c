@@ -132,13 +132,29 @@ const char *weights_damaged(const struct weights *w)
     return NULL;
 }
 
-void weights_not_needed(const struct weights *w, const void *data, uint64_t size)
+/* The part whose mapping holds this address, or NULL (a copy); *off: where in it. */
+static const struct os_map *map_of(const struct weights *w, const void *data, uint64_t *off)
 {
     for (size_t p = 0; p < gguf_n_parts(w->gguf); p++) {
         const struct mc_span map = os_map_bytes(w->maps[p]);
-        const uintptr_t at = (uintptr_t)data - (uintptr_t)map.data;
-        if (at < map.size) os_map_not_needed(w->maps[p], at, size);
+        *off = (uintptr_t)data - (uintptr_t)map.data;
+        if (*off < map.size) return w->maps[p];
     }
+    return NULL;
+}
+
+void weights_not_needed(const struct weights *w, const void *data, uint64_t size)
+{
+    uint64_t off;
+    const struct os_map *m = map_of(w, data, &off);
+    if (m) os_map_not_needed(m, off, size);
+}
+
+void weights_will_need(const struct weights *w, const void *data, uint64_t size)
+{
+    uint64_t off;
+    const struct os_map *m = map_of(w, data, &off);
+    if (m) os_map_will_need(m, off, size);
 }
 
 void weights_prefault(const struct weights *w)

@@ -36,7 +36,10 @@ const char *weights_damaged(const struct weights *w);
 /* These bytes of a tensor will not be read soon (they were copied elsewhere): their pages leave the process. Never fails. */
 void weights_not_needed(const struct weights *w, const void *data, uint64_t size);
 
-/* Asks the system to bring everything in soon, in file order. Never waits, never fails. */
+/* Asks the system to bring these bytes of a tensor in soon. Never waits, never fails. */
+void weights_will_need(const struct weights *w, const void *data, uint64_t size);
+
+/* The same for everything, in file order. */
 void weights_prefault(const struct weights *w);
 
 #endif

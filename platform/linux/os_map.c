@@ -1,8 +1,5 @@
 /* os_map.c - whole files mapped for reading, that survive the loss of their file.
  *
- *   | file pages ............ | zero page |      reserved as one anonymous region, the file mapped over its beginning:
- *   ^ base                    ^ at least one page readable after the last byte
- *
  * Touching a page that the file no longer has (cut short, disk gone) raises SIGBUS. The handler looks the address up in
  * a fixed table of live maps, puts an anonymous zero page there, marks the map damaged and returns, so the reader goes on
  * with zeros and the program can give up at a place of its choosing. Addresses of nobody go to the handler that was there
@@ -34,7 +31,7 @@ struct map_slot {
 
 struct os_map {
     uint8_t *base;
-    size_t size, reserved;
+    size_t size;
     struct map_slot *slot;
 };
 
@@ -46,6 +43,11 @@ static atomic_int install_errno;
 static size_t page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + page_bytes() - 1) & ~(page_bytes() - 1);
 }
 
 /* mmap without the C library in between, which a signal handler may not rely on (and without the thread sanitizer, for which
@@ -126,25 +128,20 @@ enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *
     const int e = atomic_load_explicit(&install_errno, memory_order_relaxed);
     if (e) return mc_fail(err, MC_EIO, e, "%s: cannot catch SIGBUS, which mapped files need", path);
 
-    uint64_t reserved;
-    if (!mc_align_up_u64(file_size, page_bytes(), &reserved) || !mc_add_u64(reserved, page_bytes(), &reserved) ||
-        reserved > SIZE_MAX)
-        return mc_fail(err, MC_ENOMEM, 0, "%s: too large to be mapped", path);
+    if (file_size > SIZE_MAX - page_bytes()) return mc_fail(err, MC_ENOMEM, 0, "%s: too large to be mapped", path);
     struct os_map *m = calloc(1, sizeof *m);
     if (!m) return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to map the file", path);
     m->size = (size_t)file_size;
-    m->reserved = (size_t)reserved;
-    void *const region = mmap(NULL, m->reserved, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (region == MAP_FAILED || mmap(region, m->size, PROT_READ, MAP_SHARED | MAP_FIXED, linux_file_fd(f), 0) == MAP_FAILED) {
+    void *const base = mmap(NULL, m->size, PROT_READ, MAP_SHARED, linux_file_fd(f), 0);
+    if (base == MAP_FAILED) {
         const enum mc_code code = mc_fail(err, MC_EIO, errno, "%s: cannot map %zu bytes: %m", path, m->size);
-        if (region != MAP_FAILED) munmap(region, m->reserved);
         free(m);
         return code;
     }
-    m->base = region;
-    m->slot = map_register((uintptr_t)region, m->reserved);
+    m->base = base;
+    m->slot = map_register((uintptr_t)base, whole_pages(m->size));
     if (!m->slot) {
-        munmap(region, m->reserved);
+        munmap(base, m->size);
         free(m);
         return mc_fail(err, MC_ENOMEM, 0, "%s: more than %d mapped files at once", path, MAPS_MAX);
     }
@@ -156,7 +153,7 @@ void os_map_close(struct os_map *m)
 {
     if (!m) return;
     atomic_store_explicit(&m->slot->begin, 0, memory_order_release); /* before the addresses can be somebody else's */
-    munmap(m->base, m->reserved);
+    munmap(m->base, m->size);
     free(m);
 }
 

@@ -1,9 +1,4 @@
-/* os_map.c - whole files as read-only memory on Windows.
- *
- * A view of a file ends with the page of its last byte, zero padded, and nothing can be put behind it: the system hands out
- * addresses by 64 KiB. The seam promises 64 readable bytes after the end; a file whose last page has less room than
- * that (one in 64 of all sizes) is read into ordinary memory instead. So such a file must fit into memory; appending
- * 64 zero bytes to it would make it mappable.
+/* os_map.c - whole files as read-only memory on Windows: a view ends with the page of the file's last byte, padded with zeros.
  *
  * The system refuses to shorten a file that somebody has mapped, so a map is never damaged by another program. */
 #include "platform/os.h"
@@ -14,39 +9,10 @@
 #include <stdlib.h>
 #include <windows.h>
 
-enum { OVER_READ_BYTES = 64, PAGE_BYTES = 4096 };
-
 struct os_map {
     uint8_t *base;
-    size_t size, copy_bytes; /* copy_bytes: of the copy in memory, 0 when it is a view of the file */
+    size_t size;
 };
-
-static bool has_room_behind(uint64_t size)
-{
-    const uint64_t tail = size % PAGE_BYTES;
-    return tail > 0 && PAGE_BYTES - tail >= OVER_READ_BYTES;
-}
-
-static enum mc_code copy_file(struct os_map *m, struct os_file *f, struct mc_err *err)
-{
-    void *p = NULL;
-    const size_t copy_bytes = m->size + OVER_READ_BYTES;
-    enum mc_code code = os_mem_alloc(copy_bytes, OS_MEM_PLAIN, "copy of a file", &p, NULL);
-    if (code)
-        return mc_fail(
-            err, code, 0,
-            "%s: its size leaves no room in its last page, so it must be read into memory, and there are no %zu bytes; "
-            "64 more bytes at its end would help",
-            os_file_path(f), copy_bytes);
-    code = os_file_read_at(f, 0, p, m->size, err);
-    if (code) {
-        os_mem_free(p, copy_bytes);
-        return code;
-    }
-    m->base = p;
-    m->copy_bytes = copy_bytes;
-    return MC_OK;
-}
 
 static enum mc_code view_file(struct os_map *m, struct os_file *f, struct mc_err *err)
 {
@@ -68,7 +34,7 @@ enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *
     struct os_map *m = calloc(1, sizeof *m);
     if (!m) return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to map the file", path);
     m->size = (size_t)size;
-    const enum mc_code code = has_room_behind(size) ? view_file(m, f, err) : copy_file(m, f, err);
+    const enum mc_code code = view_file(m, f, err);
     if (code) {
         free(m);
         return code;
@@ -80,10 +46,7 @@ enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *
 void os_map_close(struct os_map *m)
 {
     if (!m) return;
-    if (m->copy_bytes)
-        os_mem_free(m->base, m->copy_bytes);
-    else
-        UnmapViewOfFile(m->base);
+    UnmapViewOfFile(m->base);
     free(m);
 }
 
@@ -100,14 +63,14 @@ bool os_map_damaged(const struct os_map *m)
 
 void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size)
 {
-    if (m->copy_bytes || off >= m->size || size == 0) return;
+    if (off >= m->size || size == 0) return;
     /* Unlocking pages that are not locked fails, and takes them out of the working set: that is what we are after. */
     (void)VirtualUnlock(m->base + off, size > m->size - off ? m->size - (size_t)off : (size_t)size);
 }
 
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size)
 {
-    if (m->copy_bytes || off >= m->size || size == 0) return;
+    if (off >= m->size || size == 0) return;
     WIN32_MEMORY_RANGE_ENTRY range = {m->base + off, size > m->size - off ? m->size - (size_t)off : (size_t)size};
     (void)PrefetchVirtualMemory(GetCurrentProcess(), 1, &range, 0);
 }

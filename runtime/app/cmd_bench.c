@@ -115,7 +115,7 @@ static enum mc_code measure(struct bench *b, struct mc_err *err)
     return code;
 }
 
-static bool until_interrupt(void *user, uint32_t done, uint32_t total)
+static bool until_interrupt(void *user, uint64_t done, uint64_t total)
 {
     (void)user, (void)done, (void)total;
     return !os_interrupted();

@@ -49,7 +49,7 @@ static void on_logits(void *user, uint32_t position, const float *logits)
     if (!job->code) kl_add(&job->kl, saved, logits, target);
 }
 
-static bool on_progress(void *user, uint32_t done, uint32_t total)
+static bool on_progress(void *user, uint64_t done, uint64_t total)
 {
     struct ppl_job *job = user;
     (void)total;

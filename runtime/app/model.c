@@ -51,7 +51,11 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     char path[MODEL_PATH_MAX];
     enum mc_code code = model_path(o, path, err);
     if (code) return code;
+    struct progress p;
+    progress_begin(&p, "packing weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
     const struct engine_options eo = {
+        .progress = model_progress,
+        .progress_user = &p,
         .model_path = path,
         .n_threads = (unsigned)opt_int(o, OPT_THREADS),
         .pin = opt_text(o, OPT_PIN),
@@ -62,6 +66,7 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     };
     struct engine *e;
     code = engine_open(&eo, &e, err);
+    progress_end(&p);
     if (code) return code;
     struct tokenizer *t = NULL;
     if (tok) code = tokenizer_create(engine_gguf(e), &t, err);
@@ -115,7 +120,7 @@ enum mc_code input_text(const struct app_options *o, char **text, size_t *size, 
     return os_file_read_all(f->text ? f->text : "-", INPUT_BYTES_MAX, text, size, err);
 }
 
-bool model_progress(void *user, uint32_t done, uint32_t total)
+bool model_progress(void *user, uint64_t done, uint64_t total)
 {
     progress_update(user, done, total);
     return !os_interrupted();

@@ -35,7 +35,7 @@ MC_MUST_CHECK enum mc_code model_session(const struct app_options *o, struct eng
 MC_MUST_CHECK enum mc_code input_text(const struct app_options *o, char **text, size_t *size, struct mc_err *err);
 
 /* For session_set_progress: user is a struct progress; stops at Ctrl-C. */
-bool model_progress(void *user, uint32_t done, uint32_t total);
+bool model_progress(void *user, uint64_t done, uint64_t total);
 
 /* MC_ECANCELLED with the word for it when the user pressed Ctrl-C, else MC_OK. */
 MC_MUST_CHECK enum mc_code check_interrupt(struct mc_err *err);

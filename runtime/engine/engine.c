@@ -85,8 +85,9 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
 enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512 };
 
 /* Packs matrices as `layout` asks. The free memory is that of the machine or of this process's cgroup, whichever is less. */
-static enum mc_code make_resident(const char *layout, struct engine *e, struct mc_err *err)
+static enum mc_code make_resident(const struct engine_options *opt, struct engine *e, struct mc_err *err)
 {
+    const char *const layout = opt->layout;
     const bool automatic = !layout || !strcmp(layout, "auto"), packed = !automatic && !strcmp(layout, "packed");
     if (!automatic && !packed && strcmp(layout, "file") != 0)
         return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
@@ -94,7 +95,8 @@ static enum mc_code make_resident(const char *layout, struct engine *e, struct m
     const uint64_t available = os_memory_available_bytes(),
                    slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
     const uint64_t budget = available > slack ? available - slack : 0;
-    const enum mc_code code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, &e->resident, err);
+    const enum mc_code code =
+        resident_create(&e->model, &e->kern, e->weights, e->team, budget, opt->progress, opt->progress_user, &e->resident, err);
     if (code) return code;
     if (packed && !e->resident.n_packed && !e->resident.n_left)
         return mc_fail(err, MC_EUNSUPPORTED, 0,
@@ -137,7 +139,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     if (!code) code = model_bind(e->gguf, e->weights, shape, &e->kern, &e->model, err);
     if (!code) e->bound = true;
     if (!code) code = start_team(opt, e, err);
-    if (!code) code = make_resident(opt->layout, e, err);
+    if (!code) code = make_resident(opt, e, err);
     if (!code && weights_damaged(e->weights))
         code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened",
                        weights_damaged(e->weights));

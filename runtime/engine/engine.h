@@ -22,6 +22,9 @@ struct gguf;
 
 enum engine_arith { ENGINE_FAST, ENGINE_EXACT /* decoded float weights, float activations, f32 cache */ };
 
+/* Told how far a long piece of work is; returning false stops it at the next such place with MC_ECANCELLED. */
+typedef bool (*engine_progress_fn)(void *user, uint64_t done, uint64_t total);
+
 struct engine_options {
     const char *model_path;
     unsigned n_threads; /* 0: one per physical core that this process may use */
@@ -31,6 +34,8 @@ struct engine_options {
     enum engine_arith arith;
     const char *layout; /* "auto": matrices are packed (16 rows interleaved, in large pages) as far as memory allows; "file":
                            never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results are the same bits */
+    engine_progress_fn progress; /* of packing, in bytes of memory; or NULL */
+    void *progress_user;
 };
 
 struct engine_facts {
@@ -46,7 +51,8 @@ struct engine_facts {
     double load_s;
 };
 
-/* Errors: MC_EIO, MC_EFORMAT, MC_EUNSUPPORTED naming key or tensor, MC_ENOMEM, MC_EARG for a bad option. */
+/* Errors: MC_EIO, MC_EFORMAT, MC_EUNSUPPORTED naming key or tensor, MC_ENOMEM, MC_EARG for a bad option,
+ * MC_ECANCELLED. */
 MC_MUST_CHECK enum mc_code engine_open(const struct engine_options *opt, struct engine **out, struct mc_err *err);
 void engine_close(struct engine *e); /* sessions must be gone */
 
@@ -82,9 +88,8 @@ uint32_t session_position(const struct session *s); /* tokens held */
 uint32_t session_capacity(const struct session *s); /* n_ctx */
 const int32_t *session_tokens(const struct session *s);
 
-/* Called after every chunk of a long append; returning false stops there with MC_ECANCELLED (the tokens done so far stay). */
-typedef bool (*session_progress_fn)(void *user, uint32_t done, uint32_t total);
-void session_set_progress(struct session *s, session_progress_fn fn, void *user);
+/* Called after every chunk of a long append, in tokens; those done before it is stopped stay. */
+void session_set_progress(struct session *s, engine_progress_fn fn, void *user);
 
 /* Runs n >= 1 tokens behind the ones held and makes the logits of the last one. No allocation.
  * Errors: MC_EARG (an id outside the vocabulary: nothing is done), MC_EFULL (they do not fit: nothing is done), MC_EIO (the

@@ -26,7 +26,7 @@ struct session {
     struct flow flow;
     int32_t *tokens; /* [n_ctx], the ones held */
     bool has_logits;
-    session_progress_fn progress;
+    engine_progress_fn progress;
     void *progress_user;
 };
 

@@ -8,7 +8,10 @@
 
 #include <string.h>
 
-enum { TASK_GROUPS = 16 }; /* groups of 16 rows that a worker packs at a time */
+enum {
+    TASK_GROUPS = 16,        /* groups of 16 rows that a worker packs at a time */
+    SLICE_BYTES = 128 << 20, /* written between two reports of progress */
+};
 
 struct plan {
     const struct kern_table *kern;
@@ -16,6 +19,10 @@ struct plan {
     uint8_t *memory; /* NULL: only count */
     const struct weights *weights;
     struct workers *team;
+    engine_progress_fn progress;
+    void *progress_user;
+    uint64_t total; /* bytes to pack */
+    bool cancelled;
     unsigned n_packed, n_left;
 };
 
@@ -29,7 +36,7 @@ struct packing {
     const struct matrix *m;
     uint8_t *dst;
     size_t group_bytes;
-    uint32_t groups;
+    uint32_t first, end; /* groups of this slice */
 };
 
 /* Run by every worker. */
@@ -37,18 +44,31 @@ static void pack_matrix(void *arg, struct worker *w)
 {
     const struct packing *p = arg;
     const size_t src_bytes = KERN_PACK_ROWS * p->m->row_bytes;
-    for (uint32_t at = workers_next(w, TASK_GROUPS); at < p->groups; at = workers_next(w, TASK_GROUPS)) {
-        const uint32_t end = at + TASK_GROUPS < p->groups ? at + TASK_GROUPS : p->groups;
+    for (uint32_t at = p->first + workers_next(w, TASK_GROUPS); at < p->end; at = p->first + workers_next(w, TASK_GROUPS)) {
+        const uint32_t end = at + TASK_GROUPS < p->end ? at + TASK_GROUPS : p->end;
         for (uint32_t g = at; g < end; g++)
             kern_pack_group(p->m->type, p->dst + g * p->group_bytes, p->m->data + g * src_bytes, p->m->row_bytes, p->m->k);
     }
+}
+
+/* False when it was stopped. The system reads the matrix ahead of the workers. */
+static bool pack_slices(struct plan *p, struct packing *x, uint32_t groups)
+{
+    const uint32_t slice = (uint32_t)(SLICE_BYTES / x->group_bytes + TASK_GROUPS);
+    weights_will_need(p->weights, x->m->data, matrix_bytes(x->m));
+    for (x->first = 0; x->first < groups; x->first = x->end) {
+        x->end = groups - x->first < slice ? groups : x->first + slice;
+        workers_run(p->team, pack_matrix, x);
+        if (p->progress && !p->progress(p->progress_user, p->bytes + x->end * x->group_bytes, p->total)) return false;
+    }
+    return true;
 }
 
 static void visit(void *user, struct matrix *m)
 {
     struct plan *p = user;
     const size_t group_bytes = packed_group_bytes(p->kern, m);
-    if (!group_bytes) return;
+    if (!group_bytes || p->cancelled) return;
     const uint32_t groups = m->rows / KERN_PACK_ROWS * m->count;
     const uint64_t bytes = (uint64_t)group_bytes * groups; /* of the order of the file's: cannot wrap */
     if (p->bytes + bytes > p->budget) {
@@ -56,8 +76,11 @@ static void visit(void *user, struct matrix *m)
         return;
     }
     if (p->memory) {
-        struct packing packing = {m, p->memory + p->bytes, group_bytes, groups};
-        workers_run(p->team, pack_matrix, &packing);
+        struct packing packing = {m, p->memory + p->bytes, group_bytes, 0, 0};
+        if (!pack_slices(p, &packing, groups)) {
+            p->cancelled = true;
+            return;
+        }
         weights_not_needed(p->weights, m->data, matrix_bytes(m));
         m->packed = packing.dst;
         m->group_bytes = group_bytes;
@@ -68,7 +91,8 @@ static void visit(void *user, struct matrix *m)
 }
 
 enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team,
-                             uint64_t budget_bytes, struct resident *out, struct mc_err *err)
+                             uint64_t budget_bytes, engine_progress_fn progress, void *progress_user, struct resident *out,
+                             struct mc_err *err)
 {
     struct plan p = {.kern = kern, .budget = budget_bytes, .weights = w, .team = team};
     memset(out, 0, sizeof *out);
@@ -80,8 +104,14 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     const enum mc_code code = os_mem_alloc((size_t)p.bytes, OS_MEM_HUGE, "packed weights", &out->memory, err);
     if (code) return code;
     out->memory_bytes = (size_t)p.bytes;
-    p = (struct plan){.kern = kern, .budget = budget_bytes, .weights = w, .team = team, .memory = out->memory};
+    p.total = p.bytes;
+    p.bytes = p.file_bytes = 0;
+    p.n_packed = p.n_left = 0;
+    p.memory = out->memory;
+    p.progress = progress;
+    p.progress_user = progress_user;
     model_each_matrix(m, visit, &p);
+    if (p.cancelled) return mc_fail(err, MC_ECANCELLED, 0, "interrupted while weights were packed");
     out->file_bytes = p.file_bytes;
     out->n_packed = p.n_packed;
     out->n_left = p.n_left;

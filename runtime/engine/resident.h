@@ -5,6 +5,7 @@
 #ifndef RUNTIME_ENGINE_RESIDENT_H
 #define RUNTIME_ENGINE_RESIDENT_H
 
+#include "runtime/engine/engine.h"
 #include "runtime/model/bind.h"
 
 struct workers;
@@ -16,11 +17,12 @@ struct resident {
     unsigned n_packed, n_left; /* matrices packed; left in the file layout though they could be packed */
 };
 
-/* Packs as many matrices of m as fit into budget_bytes, in the order of model_each_matrix; in parallel on the team.
- * Errors: MC_ENOMEM. */
+/* Packs as many matrices of m as fit into budget_bytes, in the order of model_each_matrix; in parallel on the team. `progress`
+ * (or NULL) is told the bytes written.
+ * Errors: MC_ENOMEM, MC_ECANCELLED. */
 MC_MUST_CHECK enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w,
-                                           struct workers *team, uint64_t budget_bytes, struct resident *out,
-                                           struct mc_err *err);
+                                           struct workers *team, uint64_t budget_bytes, engine_progress_fn progress,
+                                           void *progress_user, struct resident *out, struct mc_err *err);
 void resident_destroy(struct resident *r);
 
 #endif

@@ -106,7 +106,7 @@ const int32_t *session_tokens(const struct session *s)
     return s->tokens;
 }
 
-void session_set_progress(struct session *s, session_progress_fn fn, void *user)
+void session_set_progress(struct session *s, engine_progress_fn fn, void *user)
 {
     s->progress = fn;
     s->progress_user = user;

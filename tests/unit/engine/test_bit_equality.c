@@ -6,7 +6,14 @@
 
 enum { TOKENS = 400 };
 
+/* Under the thread sanitizer, some hundred times slower: what crosses from worker to worker, once. */
+#ifdef __SANITIZE_THREAD__
+static const char *const models[] = {"nano-quant"};
+static const enum kern_kv kv_first = KERN_KV_F16, kv_last = KERN_KV_F16;
+#else
 static const char *const models[] = {"nano", "nano-quant", "tiny"};
+static const enum kern_kv kv_first = KERN_KV_F32, kv_last = KERN_KV_Q8;
+#endif
 
 struct reference {
     uint32_t n_vocab;
@@ -45,7 +52,7 @@ static void threads_and_chunks_change_no_bit(void **state)
     static const unsigned threads[] = {1, 2, 3};
     static const uint32_t batches[] = {1, 7, 64, 400};
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
-        for (unsigned kv = KERN_KV_F32; kv <= KERN_KV_Q8; kv++) {
+        for (unsigned kv = kv_first; kv <= (unsigned)kv_last; kv++) {
             struct reference r = make_reference(models[m], (enum kern_kv)kv);
             for (size_t t = 0; t < ARRAY_LEN(threads); t++) {
                 if (kv != KERN_KV_F16 && threads[t] != 2) continue;
@@ -120,6 +127,7 @@ static void appends_of_any_size_change_no_bit(void **state)
     }
 }
 
+#ifndef __SANITIZE_THREAD__
 /* From TOKENS back one by one: every residue of both block sizes is a place to go on from. Other tokens are run in between, so
  * that stale rows behind the position would show. */
 static void rewind_to_every_residue_is_exact(void **state)
@@ -239,17 +247,17 @@ static void a_common_prefix_is_kept(void **state)
     engine_close(e);
     free_reference(&r);
 }
+#endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_and_chunks_change_no_bit),
-        cmocka_unit_test(layouts_change_no_bit),
+        cmocka_unit_test(threads_and_chunks_change_no_bit),  cmocka_unit_test(layouts_change_no_bit),
         cmocka_unit_test(appends_of_any_size_change_no_bit),
-        cmocka_unit_test(rewind_to_every_residue_is_exact),
-        cmocka_unit_test(rewind_beyond_the_reach_runs_the_tokens_again),
-        cmocka_unit_test(a_snapshot_brings_the_state_back),
-        cmocka_unit_test(a_common_prefix_is_kept),
+#ifndef __SANITIZE_THREAD__
+        cmocka_unit_test(rewind_to_every_residue_is_exact),  cmocka_unit_test(rewind_beyond_the_reach_runs_the_tokens_again),
+        cmocka_unit_test(a_snapshot_brings_the_state_back),  cmocka_unit_test(a_common_prefix_is_kept),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

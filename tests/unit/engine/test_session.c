@@ -111,7 +111,7 @@ static void memory_is_known_before_it_is_taken(void **state)
     engine_close(e);
 }
 
-static bool stop_after_64(void *user, uint32_t done, uint32_t total)
+static bool stop_after_64(void *user, uint64_t done, uint64_t total)
 {
     (void)user;
     assert_int_equal(total, 200);
