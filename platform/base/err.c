@@ -4,9 +4,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum mc_code mc_fail(struct mc_err *err, enum mc_code code, int os_code, const char *fmt, ...)
+void mc_err_set(struct mc_err *err, enum mc_code code, int os_code, const char *fmt, ...)
 {
-    if (!err) return code;
+    if (!err) return;
     err->code = code;
     err->os_code = os_code;
     va_list ap;
@@ -15,5 +15,4 @@ enum mc_code mc_fail(struct mc_err *err, enum mc_code code, int os_code, const c
     va_end(ap);
     for (char *p = err->msg; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
-    return code;
 }

@@ -25,8 +25,11 @@ struct mc_err {
     char msg[488];
 };
 
-/* Fills *err (if not NULL) and returns `code`. Longer sentences are cut, bytes that are no printable text
- * (from file names or metadata) come out as '?'. Threads: any. */
-enum mc_code mc_fail(struct mc_err *err, enum mc_code code, int os_code, const char *fmt, ...) MC_PRINTF(4, 5);
+/* enum mc_code mc_fail(struct mc_err *err, enum mc_code code, int os_code, const char *fmt, ...)
+ *
+ * Fills *err (if not NULL) and is `code`. Longer sentences are cut, bytes that are no printable text (from file names or
+ * metadata) come out as '?'. Threads: any. A macro, so that analysers see the value. */
+#define mc_fail(err, code, os_code, ...) (mc_err_set((err), (code), (os_code), __VA_ARGS__), (code))
+void mc_err_set(struct mc_err *err, enum mc_code code, int os_code, const char *fmt, ...) MC_PRINTF(4, 5);
 
 #endif

@@ -40,13 +40,13 @@ static HANDLE open_handle(const char *path, DWORD access, DWORD disposition, con
 {
     wchar_t *const wide = utf16_path(path);
     if (!wide) {
-        mc_fail(err, MC_EARG, 0, "%s: cannot %s: the name is not UTF-8", path, verb);
+        mc_err_set(err, MC_EARG, 0, "%s: cannot %s: the name is not UTF-8", path, verb);
         return INVALID_HANDLE_VALUE;
     }
     const DWORD attributes = GetFileAttributesW(wide);
     if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY)) {
         free(wide);
-        mc_fail(err, MC_EIO, ERROR_DIRECTORY, "%s: is a directory; a regular file is needed", path);
+        mc_err_set(err, MC_EIO, ERROR_DIRECTORY, "%s: is a directory; a regular file is needed", path);
         return INVALID_HANDLE_VALUE;
     }
     const HANDLE h = CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, disposition,

@@ -90,7 +90,7 @@ void kl_add(struct kl_stats *s, const float *p, const float *q, uint32_t target)
         qq += eq * eq;
         pq += ep * eq;
     }
-    uint32_t ids[TOP];
+    uint32_t ids[TOP] = {0};
     const size_t n = best_of(p, s->n_vocab, ids);
     const uint32_t rank = rank_of(q, s->n_vocab, ids[0]);
     s->kl[s->n] = kl;

@@ -147,7 +147,8 @@ static void layout_moe(struct arena *a, struct flow *f, const struct model_shape
 static void layout(struct arena *a, struct flow *f, const struct model *m, uint32_t n_ctx, bool exact)
 {
     const struct model_shape *s = &m->shape;
-    const struct kinds k = exact ? (struct kinds){0} : kinds_of(m);
+    struct kinds k = {0};
+    if (!exact) k = kinds_of(m);
     const uint64_t n = f->n_batch, wide = (uint64_t)s->hc * s->d_model;
     f->n_hyper_chunks = (uint32_t)((wide + HYPER_CHUNK - 1) / HYPER_CHUNK);
     for (unsigned kind = 0; kind < ROPE_KINDS; kind++) {
