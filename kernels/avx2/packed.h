@@ -1,0 +1,216 @@
+/* packed.h - products with matrices in packed form (kernels/pack.h): what the families of formats share.
+ *
+ * Half a line holds 4 columns of 8 rows (lane = row) for each code a byte has room for; the activation enters as a broadcast
+ * dword and serves both halves, so nothing is ever summed across lanes and rule R1 (kernels.h) runs in lanes.
+ *
+ * Codes are unsigned: vpmaddubsw makes int16 sums of two products; as many vectors as fit 16 bits are added there (`depth`)
+ * before one vpmaddwd takes them to 32 bits and multiplies by the scale of the sub-block on the way. Codes of all 8 bits (q8_0,
+ * iq4) would saturate; see flip_32.
+ *
+ *   up to 4 columns   unpacked in registers and used at once (`direct` in packed_steps.c and packed_blocks.h); several groups
+ *                     advance together, so that memory is read as several streams
+ *   more              16 rows x 256 columns are unpacked once into a tile in L1, as bytes with the scales beside them; one
+ *                     kernel for each shape of sums then walks over the columns (packed_tile_*.c)
+ *
+ * Private to the packed_*.c files of this folder. */
+#ifndef KERNELS_AVX2_PACKED_H
+#define KERNELS_AVX2_PACKED_H
+
+#include "kernels/kernels.h"
+#include "kernels/pack.h"
+#include "platform/base/compiler.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    PACKED_DIRECT_COLS = 4,
+    PACKED_GROUPS = 4,    /* that advance together where codes go straight to the product */
+    PACKED_COLS = 64,     /* columns that share an unpacked tile */
+    PACKED_TILE_COLS = 4, /* at a time: 2 halves x 4 columns of sums leave room for the rest in 16 registers */
+    PACKED_AHEAD = 2048,  /* bytes from the line in use to the one that is asked for */
+};
+
+void avx2_init_packed_steps(struct kern_table *t);
+void avx2_init_packed_kquant(struct kern_table *t);
+void avx2_init_packed_iq2(struct kern_table *t);
+void avx2_init_packed_iq4(struct kern_table *t);
+void avx2_init_packed_ternary(struct kern_table *t);
+
+/* ---- loads ---- */
+
+MC_INLINE __m256i half_at(const void *p)
+{
+    return _mm256_load_si256(p);
+}
+
+MC_INLINE __m256i dword_at(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return _mm256_set1_epi32(v);
+}
+
+MC_INLINE __m256 float_at(const void *p)
+{
+    float v;
+    memcpy(&v, p, 4);
+    return _mm256_set1_ps(v);
+}
+
+/* 8 float16 values */
+MC_INLINE __m256 halves_at(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_load_si128(p));
+}
+
+/* Asks for n bytes of a group's body (body_bytes, starting at `body`), PACKED_AHEAD further on than byte `at`; past its end
+ * that is in the group that the same stream comes to next, `next` bytes on. */
+MC_INLINE void ask_ahead(const uint8_t *body, size_t body_bytes, size_t next, size_t at, size_t n)
+{
+    const size_t to = at + PACKED_AHEAD;
+    const char *p = (const char *)body + (to < body_bytes ? to : to - body_bytes + next);
+    MC_OPAQUE_POINTER(p); /* else GCC keeps the address of every line in a variable of its own */
+    MC_UNROLL for (size_t i = 0; i < n; i += 64) _mm_prefetch(p + i, _MM_HINT_T0);
+}
+
+/* ---- int16 and int32 sums ----
+ * The optimiser must not see that they are sums: GCC makes trees of chains of them, whose leaves do not fit the registers. */
+
+MC_INLINE __m256i add_16(__m256i a, __m256i b)
+{
+    __m256i sum = _mm256_add_epi16(a, b);
+    MC_OPAQUE_VECTOR(sum);
+    return sum;
+}
+
+MC_INLINE __m256i add_32(__m256i a, __m256i b)
+{
+    __m256i sum = _mm256_add_epi32(a, b);
+    MC_OPAQUE_VECTOR(sum);
+    return sum;
+}
+
+/* ---- codes of columns 4v .. 4v + 3, v < 8, from half lines of 32 columns at p ---- */
+
+/* x >> n, left for negative n; bits move between the two bytes of a word. */
+MC_INLINE __m256i shift_right(__m256i x, int n)
+{
+    return n == 0 ? x : n > 0 ? _mm256_srli_epi16(x, n) : _mm256_slli_epi16(x, -n);
+}
+
+MC_INLINE __m256i masked(__m256i x, int mask)
+{
+    return _mm256_and_si256(x, _mm256_set1_epi8((char)mask));
+}
+
+/* The v-th field of a plane of `bits` bits, moved to bit `at`, with other bits around it. */
+MC_INLINE __m256i loose_field(const uint8_t *p, int v, int bits, int at)
+{
+    const int per = 8 / bits;
+    return shift_right(half_at(p + 64 * (v / per)), bits * (v % per) - at);
+}
+
+MC_INLINE __m256i field(const uint8_t *p, int v, int bits, int at)
+{
+    return masked(loose_field(p, v, bits, at), ((1 << bits) - 1) << at);
+}
+
+/* Planes of 4 + 1, 4 + 2 and 2 + 1 bits. */
+MC_INLINE __m256i field_5(const uint8_t *p, int v)
+{
+    return _mm256_or_si256(field(p, v, 4, 0), field(p + 256, v, 1, 4));
+}
+MC_INLINE __m256i field_6(const uint8_t *p, int v)
+{
+    return _mm256_or_si256(field(p, v, 4, 0), field(p + 256, v, 2, 4));
+}
+MC_INLINE __m256i field_3(const uint8_t *p, int v)
+{
+    return _mm256_or_si256(field(p, v, 2, 0), field(p + 128, v, 1, 2));
+}
+
+/* Fields of two bits with half the shifts: those of odd v come four times as large (quarters are added at the end). */
+MC_INLINE __m256i field_2_quick(const uint8_t *p, int v)
+{
+    return masked(shift_right(half_at(p + 64 * (v / 4)), v % 4 / 2 * 4), v % 2 ? 12 : 3);
+}
+
+/* ---- weights of 8 bits ----
+ * |a| is the unsigned operand of vpmaddubsw, w * sign(a) the signed one. -w is ~w + 1, and w = -128 must not be negated, so
+ * the weight is only complemented where a is negative: |a| * ~w = a * w - |a| there. Hence
+ *
+ *     sum of |a| * (code ^ flip)  =  sum of a * w  -  sum of |a| where a < 0,     flip = 0x80 ^ (a < 0 ? 0xFF : 0)
+ *
+ * with code = w + 128; what is missing does not depend on the weights and starts the sum. A pair of products is at most
+ * 2 * 127 * 128 = 32512 in magnitude: depth 1. */
+
+enum { FLIPPED_BYTES = 64 }; /* of 32 columns: for each 4 the dword of flips and that of |a| */
+
+/* Returns the sum of |a| where a < 0. */
+MC_INLINE int flip_32(uint8_t out[FLIPPED_BYTES], const void *q)
+{
+    const __m256i zero = _mm256_setzero_si256(), a = _mm256_loadu_si256(q), negative = _mm256_cmpgt_epi8(zero, a);
+    const __m256i flip = _mm256_xor_si256(negative, _mm256_set1_epi8((char)0x80)), magnitude = _mm256_abs_epi8(a);
+    const __m256i low = _mm256_unpacklo_epi32(flip, magnitude), high = _mm256_unpackhi_epi32(flip, magnitude);
+    const __m256i sums = _mm256_sad_epu8(_mm256_and_si256(negative, magnitude), zero);
+    const __m128i sum = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    _mm256_storeu_si256((void *)out, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_storeu_si256((void *)(out + 32), _mm256_permute2x128_si256(low, high, 0x31));
+    return _mm_cvtsi128_si32(_mm_add_epi64(sum, _mm_unpackhi_epi64(sum, sum)));
+}
+
+/* Adjacent products of a code vector and 4 activations, which start at a (flipped: at their two dwords). */
+MC_INLINE __m256i products(bool flipped, __m256i code, const char *a)
+{
+    if (!flipped) return _mm256_maddubs_epi16(code, dword_at(a));
+    return _mm256_maddubs_epi16(dword_at(a + 4), _mm256_xor_si256(code, dword_at(a)));
+}
+
+/* ---- the tile: 256 columns of one group ---- */
+
+struct packed_tile {
+    MC_ALIGNED(64) uint8_t q[64][64];     /* unsigned bytes, columns 4v .. 4v + 3 */
+    MC_ALIGNED(64) int16_t scale[16][32]; /* integer scale of each sub-block, twice in each lane */
+    MC_ALIGNED(64) int16_t pair[16][32];  /* factors of two neighbouring activation sums each */
+    MC_ALIGNED(64) float d[16][16];       /* scale of each step, or of the block in d[0] */
+    MC_ALIGNED(64) float m[8][16];        /* minimum */
+};
+
+/* Columns to take next: never few at the end because the ones before were many. */
+MC_INLINE size_t packed_take(size_t left)
+{
+    const size_t times = (left + PACKED_TILE_COLS - 1) / PACKED_TILE_COLS;
+    return (left + times - 1) / times;
+}
+
+/* One column of activations at some block: codes, scales, and what the bias is multiplied with. */
+struct packed_act {
+    const char *q, *d, *sums, *s;
+};
+
+/* Both kernels: one tile times `cols` columns, into rows r0 .. of y[c], which starts at 0 where `first`. */
+
+/* Formats of q8_0 rows: n / step fused multiply-adds for n <= 256 columns of weights. */
+struct packed_steps {
+    unsigned step;  /* columns: 32 or 16 */
+    unsigned depth; /* code vectors that fit an int16 sum */
+    int bias;       /* of the bytes, undone with int16 sums of 32 activations */
+    bool minimum;   /* + m * s */
+    bool flipped;   /* flipped activations, which have int32 sums to start with */
+};
+void avx2_packed_steps_tile(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
+                            const struct packed_act *x, bool first, size_t n, size_t cols);
+
+/* Formats of q8_K rows. */
+struct packed_block {
+    unsigned sub;   /* columns under one entry of scale: 16, 32 or 128 */
+    unsigned depth; /* code vectors that fit an int16 sum */
+    unsigned pairs; /* entries of pair */
+    bool minimum;   /* pairs make the minimum; else they are added to the sum */
+    bool flipped;
+};
+void avx2_packed_block_tile(const struct packed_tile *t, struct packed_block law, float *const *y, size_t r0,
+                            const struct packed_act *x, bool first, size_t cols);
+
+#endif
