@@ -24,6 +24,9 @@ struct check_options {
     unsigned bench_ms; /* spent on each number; 0: 20 */
 };
 
+/* Core clock of the calling thread's CPU, measured now by that chain. */
+double checkkern_ghz(void);
+
 /* One kernel at one instruction set. The numbers are 0 without bench. Clock: a chain of dependent integer operations of known
  * latency, timed just before, gives the cycles of a nanosecond. Each number is the best of many short runs on data that fits
  * L2. */

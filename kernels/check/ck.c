@@ -283,7 +283,7 @@ bool ck_same_bytes(struct ck *k, const void *want, const void *got, size_t bytes
 
 /* Core clock in GHz: multiplication and addition in a chain take 3 + 1 cycles on every x86-64 core of the last ten years. Best
  * of a few runs, because a run may be interrupted; volatile keeps the chain between the two looks at the clock. */
-static double measure_ghz(void)
+double checkkern_ghz(void)
 {
     enum { STEPS = 50000 };
     volatile uint64_t number = 0x9E3779B97F4A7C15;
@@ -305,7 +305,7 @@ void ck_bench_start(struct ck *k)
     const uint64_t ms = k->opt->bench_ms ? k->opt->bench_ms : 20;
     k->timer = (struct ck_timer){0, 0, 0, 1, 0, 0};
     if (!k->opt->bench || !ck_ok(k)) return;
-    k->timer.ghz = measure_ghz();
+    k->timer.ghz = checkkern_ghz();
     k->timer.end_ns = os_clock_ns() + ms * 1000000;
 }
 

@@ -113,10 +113,10 @@ MC_INLINE void matmul_float(enum vec_kind kind, float *const *y, const void *w, 
         for (size_t r = 0; r < rows; r += DOT_STRIP) {
             const size_t r1 = vec_min(rows, r + DOT_STRIP);
             for (size_t c = c0, n; c < c1; c += n) {
-                n = TWO_COL_ROWS && c1 - c == TILE_COLS + 1 ? 2 : vec_min(TILE_COLS, c1 - c);
+                n = TWO_COL_ROWS > 0 && c1 - c == TILE_COLS + 1 ? 2 : vec_min(TILE_COLS, c1 - c);
                 if (n == 1)
                     matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, ONE_COL_ROWS, 1);
-                else if (n == 2 && TWO_COL_ROWS)
+                else if (n == 2 && TWO_COL_ROWS > 0)
                     matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, TWO_COL_ROWS, 2);
                 else
                     matmul_strip(kind, y, w, w_stride, x, k, r, r1, c, n, TILE_ROWS, TILE_COLS);

@@ -63,15 +63,7 @@ static double seconds_since(uint64_t start_ns)
 static enum mc_code make_ids(struct bench *b, struct mc_err *err)
 {
     const size_t n = (size_t)b->depth + (b->n_prefill > b->n_decode ? b->n_prefill : b->n_decode);
-    const uint32_t n_vocab = engine_shape(b->engine)->n_vocab;
-    uint64_t x = opt_is_set(b->o, OPT_SEED) ? (uint64_t)opt_int(b->o, OPT_SEED) : 1;
-    b->ids = malloc((n + 1) * sizeof *b->ids);
-    if (!b->ids) return mc_fail(err, MC_ENOMEM, 0, "no memory for %zu token ids", n);
-    for (size_t i = 0; i < n; i++) {
-        x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        b->ids[i] = (int32_t)((x >> 33) % n_vocab);
-    }
-    return MC_OK;
+    return random_ids(b->o, engine_shape(b->engine)->n_vocab, n, &b->ids, err);
 }
 
 /* Decodes n tokens one by one from the start state. */

@@ -26,6 +26,7 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "Measure\n"
                                 "  ppl            perplexity of a text; distance to saved logits\n"
                                 "  bench          speed of prefill, decode and loading\n"
+                                "  profile        the same, by operator and layer\n"
                                 "  bench kernels  every kernel against its scalar twin\n"
                                 "Make\n"
                                 "  synth          write a random but valid model for tests\n"
@@ -99,6 +100,14 @@ static const char help_bench[] = "modchip bench [options]      (see also: modchi
                                  "  --depth N        start behind N tokens of context (0)\n"
                                  "  --load           loading only\n" HELP_MODEL HELP_COMMON;
 
+static const char help_profile[] = "modchip profile [options]\n"
+                                   "Where prefill and decode spend their time: operators and layers, with bytes, GB/s,\n"
+                                   "multiply-adds per cycle and the waiting at barriers. Random ids.\n"
+                                   "  -p, --prefill N  prompt tokens (512; 0: leave it out)\n"
+                                   "  -n, --predict N  decoded tokens (32; 0: leave it out)\n"
+                                   "  --depth N        start behind N tokens of context (0)\n"
+                                   "  --seed N         of the token ids (1)\n" HELP_MODEL HELP_COMMON;
+
 static const char help_bench_kernels[] =
     "modchip bench kernels [FILTER] [options]\n"
     "Checks every kernel against its scalar twin and measures both.\n"
@@ -130,10 +139,11 @@ static const struct app_command commands[] = {
     {"ppl", CMD_PPL, 0, cmd_ppl, help_ppl},
     {"bench kernels", CMD_BENCH_KERNELS, 1, cmd_bench_kernels, help_bench_kernels},
     {"bench", CMD_BENCH, 0, cmd_bench, help_bench},
+    {"profile", CMD_PROFILE, 0, cmd_profile, help_profile},
     {"synth", CMD_SYNTH, 1, cmd_synth, help_synth},
 };
 
-static const char *const planned[] = {"serve", "ctl", "profile", "topo", "plan", "doctor", "tune", "repack", "dials"};
+static const char *const planned[] = {"serve", "ctl", "topo", "plan", "doctor", "tune", "repack", "dials"};
 
 size_t command_count(void)
 {

@@ -20,9 +20,11 @@ enum {
     CMD_BENCH = 1u << 7,
     CMD_BENCH_KERNELS = 1u << 8,
     CMD_SYNTH = 1u << 9,
-    CMD_ALL = (1u << 10) - 1,
+    CMD_PROFILE = 1u << 10,
+    CMD_ALL = (1u << 11) - 1,
     /* groups that share options */
-    CMD_ENGINE = CMD_RUN | CMD_CHAT | CMD_LOGITS | CMD_PPL | CMD_BENCH,
+    CMD_ENGINE = CMD_RUN | CMD_CHAT | CMD_LOGITS | CMD_PPL | CMD_BENCH | CMD_PROFILE,
+    CMD_MEASURE = CMD_BENCH | CMD_PROFILE,
     CMD_TALK = CMD_RUN | CMD_CHAT,
     CMD_TOKENS = CMD_TOKENIZE | CMD_DETOKENIZE
 };
@@ -55,6 +57,7 @@ enum mc_code cmd_inspect(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_ppl(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_bench(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err);
+enum mc_code cmd_profile(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_synth(const struct app_options *o, struct mc_err *err);
 
 #endif

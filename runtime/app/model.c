@@ -130,3 +130,16 @@ enum mc_code check_interrupt(struct mc_err *err)
 {
     return os_interrupted() ? mc_fail(err, MC_ECANCELLED, 0, "interrupted") : MC_OK;
 }
+
+enum mc_code random_ids(const struct app_options *o, uint32_t n_vocab, size_t n, int32_t **out, struct mc_err *err)
+{
+    uint64_t x = opt_is_set(o, OPT_SEED) ? (uint64_t)opt_int(o, OPT_SEED) : 1;
+    int32_t *ids = malloc((n + 1) * sizeof *ids);
+    if (!ids) return mc_fail(err, MC_ENOMEM, 0, "no memory for %zu token ids", n);
+    for (size_t i = 0; i < n; i++) {
+        x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        ids[i] = (int32_t)((x >> 33) % n_vocab);
+    }
+    *out = ids;
+    return MC_OK;
+}

@@ -40,4 +40,8 @@ bool model_progress(void *user, uint64_t done, uint64_t total);
 /* MC_ECANCELLED with the word for it when the user pressed Ctrl-C, else MC_OK. */
 MC_MUST_CHECK enum mc_code check_interrupt(struct mc_err *err);
 
+/* n token ids below n_vocab that depend on --seed only; to be freed. Errors: MC_ENOMEM. */
+MC_MUST_CHECK enum mc_code random_ids(const struct app_options *o, uint32_t n_vocab, size_t n, int32_t **out,
+                                      struct mc_err *err);
+
 #endif

@@ -122,6 +122,11 @@ MC_MUST_CHECK enum mc_code session_snapshot_restore(struct session *s, const str
 void session_snapshot_destroy(struct session_snapshot *snap);
 uint64_t session_snapshot_bytes(const struct session_snapshot *snap);
 
+/* From now on every append writes into a trace (emptied here), which belongs to the session: runtime/model/trace.h. Costs some
+ * clock readings for each operator. */
+struct trace;
+MC_MUST_CHECK enum mc_code session_trace(struct session *s, const struct trace **out, struct mc_err *err);
+
 /* Cache bytes that decoding one token at `position` reads (bench). */
 uint64_t session_token_kv_bytes(const struct session *s, uint32_t position);
 

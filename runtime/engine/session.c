@@ -85,10 +85,24 @@ enum mc_code session_create(struct engine *e, const struct session_options *opt,
 void session_destroy(struct session *s)
 {
     if (!s) return;
+    trace_destroy(s->flow.env.trace);
     flow_deinit(&s->flow);
     kv_cache_deinit(&s->kv);
     free(s->tokens);
     free(s);
+}
+
+enum mc_code session_trace(struct session *s, const struct trace **out, struct mc_err *err)
+{
+    struct trace **t = &s->flow.env.trace;
+    if (*t)
+        trace_clear(*t);
+    else {
+        const enum mc_code code = trace_create(s->engine->model.shape.n_layer, s->engine->facts.n_threads, t, err);
+        if (code) return code;
+    }
+    *out = *t;
+    return MC_OK;
 }
 
 uint32_t session_position(const struct session *s)

@@ -6,8 +6,6 @@
  * Rows are visited in parts that are cut at multiples of 64 of the absolute row number, raw rows first (kernels.md 7.6). */
 #include "runtime/model/forward.h"
 
-#include "topology/workers.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +41,7 @@ static void project_inputs(const struct layer_weights *L, struct flow *f, struct
     n += compressor_products(L, f, &f->u, list + n);
     if (indexer_needed(L, f)) list[n++] = product_of(&L->index_proj, &f->u, f->iw, s->n_index_head, f->n);
     products_run(&f->env, list, n, w);
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 /* qr and the raw row of each token. */
@@ -63,7 +61,7 @@ static void finish_rows(const struct layer_weights *L, struct flow *f, struct wo
         k->kv_store(kv_ring_row(&f->kv->layers[L->il].raw, f->p0 + (uint32_t)t), kv, s->d_head, f->kv->kv);
         compressor_bias(L, f, t);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 /* Queries, and the compressed rows completed in this chunk. */
@@ -76,13 +74,15 @@ static void project_queries(const struct layer_weights *L, struct flow *f, struc
     if (indexer_needed(L, f)) list[n++] = product_of(&L->index_q_b, &f->qr, f->iq, (size_t)s->n_index_head * s->d_index, f->n);
     compressor_rows(L, f, w);
     products_run(&f->env, list, n, w);
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 /* One token, heads [h0, h0 + n_heads), being gathered part by part. */
 struct gather {
     const struct flow *f;
     const struct flow_scratch *scratch;
+    unsigned worker;
+    bool first; /* of the tasks of its token: the others read the same rows again */
     const float *q;
     uint32_t n_heads;
     float scale;
@@ -93,9 +93,12 @@ struct gather {
 static void flush(struct gather *g)
 {
     const struct flow_scratch *t = g->scratch;
+    const struct model_shape *s = &g->f->model->shape;
+    trace_work(g->f->env.trace, g->worker, g->first ? g->n_rows * g->f->kv->raw_row_bytes : 0,
+               2 * (uint64_t)g->n_rows * g->n_heads * s->d_head);
     if (g->n_rows)
-        g->f->env.kern->attend_part(t->acc, t->m, t->z, g->q, g->n_heads, g->f->model->shape.d_head, g->rows, g->n_rows,
-                                    g->f->kv->kv, g->scale, t->attend);
+        g->f->env.kern->attend_part(t->acc, t->m, t->z, g->q, g->n_heads, s->d_head, g->rows, g->n_rows, g->f->kv->kv, g->scale,
+                                    t->attend);
     g->n_rows = 0;
 }
 
@@ -131,7 +134,13 @@ static void attend_heads(const struct layer_weights *L, struct flow *f, size_t t
     const struct flow_scratch *scratch = &f->scratch[worker];
     const uint32_t p = f->p0 + (uint32_t)t, visible = L->ratio ? (p + 1) / L->ratio : 0;
     float *q = f->o.f + (t * s->n_head + h0) * s->d_head;
-    struct gather g = {.f = f, .scratch = scratch, .q = q, .n_heads = n_heads, .scale = 1.0f / sqrtf((float)s->d_head)};
+    struct gather g = {.f = f,
+                       .scratch = scratch,
+                       .worker = worker,
+                       .first = h0 == 0,
+                       .q = q,
+                       .n_heads = n_heads,
+                       .scale = 1.0f / sqrtf((float)s->d_head)};
 
     for (uint32_t h = 0; h < n_heads; h++) {
         float *head = q + (size_t)h * s->d_head;
@@ -166,7 +175,7 @@ static void attend(const struct layer_weights *L, struct flow *f, struct worker 
         attend_heads(L, f, t, (uint32_t)g0 * heads, groups * heads, w->id);
         for (size_t g = g0; g < g0 + groups; g++) act_quantise(&f->env, &o, t * s->n_group + g);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 static void project_output(const struct layer_weights *L, struct flow *f, struct worker *w)
@@ -186,22 +195,31 @@ static void project_output(const struct layer_weights *L, struct flow *f, struct
             list[n].x_step = s->n_group;
         }
         products_run(&f->env, list, n, w);
-        workers_sync(w);
+        flow_sync(f, w);
     }
     flow_share(w, f->n, &t0, &t1);
     for (size_t t = t0; t < t1; t++) act_quantise(&f->env, &low, t);
-    workers_sync(w);
+    flow_sync(f, w);
+    flow_enter(f, w, L->il, TRACE_OUT_B);
     const struct product out = product_of(&L->out_b, &low, f->y, s->d_model, f->n);
     products_run(&f->env, &out, 1, w);
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 void attention(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
+    flow_enter(f, w, L->il, TRACE_INPUTS);
     project_inputs(L, f, w);
+    flow_enter(f, w, L->il, TRACE_ROWS);
     finish_rows(L, f, w);
+    flow_enter(f, w, L->il, TRACE_QUERIES);
     project_queries(L, f, w);
-    if (indexer_needed(L, f)) indexer_choose(L, f, w);
+    if (indexer_needed(L, f)) {
+        flow_enter(f, w, L->il, TRACE_INDEX);
+        indexer_choose(L, f, w);
+    }
+    flow_enter(f, w, L->il, TRACE_ATTEND);
     attend(L, f, w);
+    flow_enter(f, w, L->il, TRACE_OUT_A);
     project_output(L, f, w);
 }

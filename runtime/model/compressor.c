@@ -6,8 +6,6 @@
  * and stored. Nothing is computed where no row could ever be read: kv_layer.has_comp, has_index. */
 #include "runtime/model/forward.h"
 
-#include "topology/workers.h"
-
 #include <string.h>
 
 enum { CANDIDATES_MAX = 128 };

@@ -2,7 +2,6 @@
 #include "runtime/model/forward.h"
 
 #include "platform/os.h"
-#include "topology/workers.h"
 
 #include <string.h>
 
@@ -223,14 +222,17 @@ static void embed(struct flow *f, struct worker *w)
             rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs,
                         f->sin[kind] + t * pairs);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 static void layer(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
+    flow_enter(f, w, L->il, TRACE_HYPER_IN);
     hyper_in(&L->hyper_attn, L->attn_norm, attention_input_kinds(L), f, w); /* X[n][hc][D] -> u[n][D], keeps post and comb */
     attention(L, f, w);                                                     /* u -> y, appends cache rows */
-    hyper_out(f, w);                                                        /* X <- post*y + comb*X */
+    flow_enter(f, w, L->il, TRACE_HYPER_OUT);
+    hyper_out(f, w); /* X <- post*y + comb*X */
+    flow_enter(f, w, L->il, TRACE_HYPER_IN);
     hyper_in(&L->hyper_ffn, L->ffn_norm, moe_input_kinds(L), f, w);
     moe(L, f, w); /* u -> y */
     hyper_out(f, w);
@@ -241,16 +243,20 @@ void forward_head(void *flow, struct worker *w)
     struct flow *f = flow;
     const struct matrix *W = &f->model->output;
     if (!f->n_head_rows) return;
+    flow_enter(f, w, f->model->shape.n_layer, TRACE_HEAD);
     hyper_head(f, w);
     const struct product head = product_of(W, &f->u, f->logits, f->model->shape.n_vocab, f->n_head_rows);
     products_run(&f->env, &head, 1, w);
-    workers_sync(w);
+    flow_sync(f, w);
+    flow_enter(f, w, 0, TRACE_OPS);
 }
 
 void forward_walk(void *flow, struct worker *w)
 {
     struct flow *f = flow;
+    flow_enter(f, w, f->model->shape.n_layer, TRACE_EMBED);
     embed(f, w);
     for (uint32_t il = 0; il < f->model->shape.n_layer; il++) layer(&f->model->layers[il], f, w);
+    flow_enter(f, w, 0, TRACE_OPS);
     forward_head(f, w);
 }

@@ -1,7 +1,7 @@
 /* forward.h - n tokens through the model (architecture.md sections 3 to 7): prefill and decode are the same walk, n = 1 or
  * many.
  *
- * Every worker runs forward_walk from top to bottom and does its share of each step; workers_sync marks each place where
+ * Every worker runs forward_walk from top to bottom and does its share of each step; flow_sync marks each place where
  * numbers cross from one worker to another. Shares are cut by index, never by arrival, except for product tiles, whose result
  * does not depend on who computes them: the logits are the same bits for any number of workers and any split of the tokens into
  * chunks.
@@ -15,8 +15,7 @@
 #include "runtime/model/bind.h"
 #include "runtime/model/product.h"
 #include "runtime/model/rope_table.h"
-
-struct worker;
+#include "topology/workers.h"
 
 enum {
     HYPER_CHUNK = 1024, /* columns of one partial sum of the mixing matrices (kernels.md 7.4) */
@@ -129,6 +128,15 @@ unsigned moe_input_kinds(const struct layer_weights *L);
 void flow_share(const struct worker *w, size_t n, size_t *i0, size_t *i1);
 /* x with only the formats in `kinds` (bits 1 << enum quant_act). */
 struct act act_select(const struct act *x, unsigned kinds);
+/* The worker goes on to another operator of a layer; a barrier. */
+static inline void flow_enter(const struct flow *f, const struct worker *w, uint32_t il, enum trace_op op)
+{
+    trace_enter(f->env.trace, w, il, op);
+}
+static inline void flow_sync(const struct flow *f, const struct worker *w)
+{
+    trace_sync(f->env.trace, w);
+}
 static inline unsigned act_kind(const struct matrix *m)
 {
     return 1u << quant_info(m->type)->act;

@@ -5,8 +5,6 @@
  * share; partial sums and sums of squares are added in chunk order (kernels.md 7.4, 7.5). */
 #include "runtime/model/forward.h"
 
-#include "topology/workers.h"
-
 #include <math.h>
 
 enum { TOKEN_TILE = 16 };
@@ -36,9 +34,10 @@ static void parts(const struct matrix *fn, const uint32_t *rows, uint32_t n, str
             y[t - t0][n_mix] = f->env.kern->sum_squares(x[t - t0], k);
         }
         const uint8_t *W = fn->data + at * quant_info(fn->type)->block_bytes;
+        trace_work(f->env.trace, w->id, t0 ? 0 : n_mix * k * quant_info(fn->type)->block_bytes, n_mix * k * (t1 - t0));
         f->env.kern->matmul[fn->type](y, W, fn->row_bytes, x, k, n_mix, t1 - t0);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 /* m[n_mix] of token t: parts in chunk order, times the norm of the flat streams. */
@@ -70,7 +69,7 @@ void hyper_in(const struct hyper_weights *h, const float *norm, unsigned kinds, 
         f->env.kern->rms_norm(x, x, norm, s->d_model, s->rms_eps);
         act_quantise(&f->env, &u, t);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 void hyper_out(struct flow *f, struct worker *w)
@@ -85,7 +84,7 @@ void hyper_out(struct flow *f, struct worker *w)
         f->env.kern->hyper_write(f->X + t * s->hc * s->d_model + at, s->d_model, f->y + t * s->d_model + at,
                                  f->post + t * s->hc, f->comb + t * s->hc * s->hc, s->hc, n);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 void hyper_head(struct flow *f, struct worker *w)
@@ -106,5 +105,5 @@ void hyper_head(struct flow *f, struct worker *w)
         f->env.kern->rms_norm(x, x, model->output_norm, s->d_model, s->rms_eps);
         act_quantise(&f->env, &u, t);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }

@@ -5,8 +5,6 @@
  * Score rows for as many tokens as the buffer holds, then choose for them, then go on. */
 #include "runtime/model/forward.h"
 
-#include "topology/workers.h"
-
 #include <math.h>
 
 enum { SCORE_ROWS = 256 }; /* index rows of one task */
@@ -35,7 +33,7 @@ static void prepare_queries(struct flow *f, struct worker *w)
                           f->sin[ROPE_COMPRESSED] + t * pairs, pairs, false);
         f->iw[i] *= scale;
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 static void score_block(const struct kv_layer *kv, struct flow *f, size_t t, uint32_t r0, uint32_t r1, float *scores,
@@ -44,6 +42,8 @@ static void score_block(const struct kv_layer *kv, struct flow *f, size_t t, uin
     const struct model_shape *s = &f->model->shape;
     const void *rows[SCORE_ROWS];
     for (uint32_t r = r0; r < r1; r++) rows[r - r0] = kv->index + (size_t)r * f->kv->index_row_bytes;
+    trace_work(f->env.trace, worker, (r1 - r0) * (uint64_t)f->kv->index_row_bytes,
+               (uint64_t)(r1 - r0) * s->n_index_head * s->d_index);
     f->env.kern->index_scores(scores + r0, f->iq + t * s->n_index_head * s->d_index, f->iw + t * s->n_index_head,
                               s->n_index_head, s->d_index, rows, r1 - r0, f->kv->kv, f->scratch[worker].attend);
 }
@@ -65,7 +65,7 @@ void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker
             const uint32_t r1 = r0 + SCORE_ROWS < visible ? r0 + SCORE_ROWS : visible;
             if (visible > s->index_top_k && r0 < r1) score_block(kv, f, t, r0, r1, f->scores + (t - first) * row_stride, w->id);
         }
-        workers_sync(w);
+        flow_sync(f, w);
         flow_share(w, n, &i0, &i1);
         for (size_t i = i0; i < i1; i++) {
             const size_t t = first + i;
@@ -73,6 +73,6 @@ void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker
                 kern_top_rows(f->chosen + t * s->index_top_k, f->scores + i * row_stride, visible_rows(f, t), s->index_top_k,
                               f->scratch[w->id].top);
         }
-        workers_sync(w);
+        flow_sync(f, w);
     }
 }

@@ -144,14 +144,15 @@ static void read_rope(struct reader *r, struct model_shape *s)
                "an even number that fits both");
     s->rope_base = read_f64(r, "rope.freq_base", 10000.0, 1.0, 1e12);
     if (!r->code && !has(r, "attention.compress_rope_freq_base") && has(r, "rope.freq_base_swa"))
-        s->rope_base_compressed = read_f64(r, "rope.freq_base_swa", NAN, 1.0, 1e12); /* an early converter stored it there */
+        s->rope_base_compressed =
+            read_f64(r, "rope.freq_base_swa", (double)NAN, 1.0, 1e12); /* an early converter stored it there */
     else
-        s->rope_base_compressed = read_f64(r, "attention.compress_rope_freq_base", NAN, 1.0, 1e12);
+        s->rope_base_compressed = read_f64(r, "attention.compress_rope_freq_base", (double)NAN, 1.0, 1e12);
     struct mc_span type;
     if (!r->code && !(r->code = gguf_get_string(r->g, "deepseek4.rope.scaling.type", &type, r->err)) &&
         !(type.size == 4 && !memcmp(type.data, "yarn", 4)))
         refuse(r, MC_EUNSUPPORTED, "rope.scaling.type", "another method", "\"yarn\"");
-    s->yarn_factor = read_f64(r, "rope.scaling.factor", NAN, 1.0, 1e6);
+    s->yarn_factor = read_f64(r, "rope.scaling.factor", (double)NAN, 1.0, 1e6);
     s->yarn_ctx = read_u32(r, "rope.scaling.original_context_length", -1, 1, UINT32_MAX);
     s->yarn_beta_fast = read_f64(r, "rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
     s->yarn_beta_slow = read_f64(r, "rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
@@ -166,7 +167,7 @@ static void read_experts(struct reader *r, struct model_shape *s)
     read_u32(r, "expert_shared_count", 1, 1, 1);
     const uint64_t width = tensor_dim(r, "blk.0.ffn_gate_exps.weight", 1);
     s->d_expert = read_u32(r, "expert_feed_forward_length", width ? (int64_t)width : -1, 1, 1 << 20);
-    s->expert_scale = (float)read_f64(r, "expert_weights_scale", NAN, 1e-6, 1e6);
+    s->expert_scale = (float)read_f64(r, "expert_weights_scale", (double)NAN, 1e-6, 1e6);
     if (!r->code) r->code = gguf_get_bool_or(r->g, "deepseek4.expert_weights_norm", true, &s->expert_normalise, r->err);
     if (read_u32(r, "expert_gating_func", 4, 0, UINT32_MAX) != 4 && !r->code)
         refuse(r, MC_EUNSUPPORTED, "expert_gating_func", "another function", "4 (square root of softplus)");
@@ -242,7 +243,7 @@ enum mc_code model_shape_read(const struct gguf *g, struct model_shape *out, str
     s.d_model = read_u32(&r, "embedding_length", -1, 1, 1 << 20);
     const uint64_t rows = tensor_dim(&r, "token_embd.weight", 1);
     s.n_vocab = read_u32(&r, "vocab_size", rows ? (int64_t)rows : -1, 1, 1 << 24);
-    s.rms_eps = (float)read_f64(&r, "attention.layer_norm_rms_epsilon", NAN, 0.0, 1.0);
+    s.rms_eps = (float)read_f64(&r, "attention.layer_norm_rms_epsilon", (double)NAN, 0.0, 1.0);
     read_attention(&r, &s);
     read_rope(&r, &s);
     read_experts(&r, &s);
@@ -255,7 +256,7 @@ enum mc_code model_shape_read(const struct gguf *g, struct model_shape *out, str
     const uint64_t hc = tensor_dim(&r, "output_hc_base.weight", 0);
     s.hc = read_u32(&r, "hyper_connection.count", hc ? (int64_t)hc : -1, 1, MODEL_HC_MAX);
     s.sinkhorn_iters = read_u32(&r, "hyper_connection.sinkhorn_iterations", -1, 1, 1000);
-    s.hc_eps = (float)read_f64(&r, "hyper_connection.epsilon", NAN, 0.0, 1.0);
+    s.hc_eps = (float)read_f64(&r, "hyper_connection.epsilon", (double)NAN, 0.0, 1.0);
     read_ratios(&r, &s);
     if (!r.code) *out = s;
     return r.code;

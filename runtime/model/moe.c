@@ -5,8 +5,6 @@
  */
 #include "runtime/model/forward.h"
 
-#include "topology/workers.h"
-
 #include <string.h>
 
 unsigned moe_input_kinds(const struct layer_weights *L)
@@ -80,7 +78,7 @@ static void activate(const struct layer_weights *L, struct flow *f, struct worke
         f->env.kern->swiglu(h, h, f->up + i * s->d_expert, s->d_expert, is_shared ? s->clamp_shared[L->il] : s->clamp[L->il]);
         act_quantise(&f->env, is_shared ? &shared : &routed, i);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 static void combine(struct flow *f, struct worker *w)
@@ -97,21 +95,26 @@ static void combine(struct flow *f, struct worker *w)
         for (uint32_t j = 0; j < slots; j++) e[j] = f->expert_out + (t * slots + j) * s->d_model + at;
         f->env.kern->combine(f->y + t * s->d_model + at, e, f->expert_w + t * slots, slots, n);
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }
 
 void moe(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
+    flow_enter(f, w, L->il, TRACE_ROUTER);
     router(L, f, w);
     if (w->id == 0) {
         group_by_expert(f);
         list_products(L, f);
     }
-    workers_sync(w);
+    flow_sync(f, w);
+    flow_enter(f, w, L->il, TRACE_EXPERTS_IN);
     products_run(&f->env, f->moe_in, f->n_moe_in, w);
-    workers_sync(w);
+    flow_sync(f, w);
+    flow_enter(f, w, L->il, TRACE_ACTIVATE);
     activate(L, f, w);
+    flow_enter(f, w, L->il, TRACE_EXPERTS_OUT);
     products_run(&f->env, f->moe_out, f->n_moe_out, w);
-    workers_sync(w);
+    flow_sync(f, w);
+    flow_enter(f, w, L->il, TRACE_HYPER_OUT);
     combine(f, w);
 }

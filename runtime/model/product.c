@@ -46,6 +46,7 @@ static void run_tile(const struct product_env *env, const struct product *p, uin
         y[c - c0] = p->y + (p->y_rows ? p->y_rows[c] : c) * p->y_stride + r0;
     }
     const size_t row = (size_t)p->first_row + r0;
+    trace_work(env->trace, worker, c0 ? 0 : (r1 - r0) * (uint64_t)W->row_bytes, (uint64_t)W->k * (r1 - r0) * (c1 - c0));
     const uint8_t *w = W->data + row * W->row_bytes;
     if (env->exact)
         kern_matmul_exact(env->kern, W->type, y, w, W->row_bytes, (const float *const *)x, W->k, r1 - r0, c1 - c0,

@@ -7,6 +7,7 @@
 #define RUNTIME_MODEL_PRODUCT_H
 
 #include "runtime/model/bind.h"
+#include "runtime/model/trace.h"
 
 struct worker;
 
@@ -37,6 +38,7 @@ struct product_env {
     const struct kern_table *kern;
     bool exact;            /* decoded weights, float inputs */
     float *const *scratch; /* by worker id: exact_scratch floats (exact only) */
+    struct trace *trace;   /* or NULL */
 };
 
 /* The whole of the (first) matrix W on rows 0..cols-1 of x. */

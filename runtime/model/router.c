@@ -2,7 +2,6 @@
 #include "runtime/model/forward.h"
 
 #include "platform/base/bytes.h"
-#include "topology/workers.h"
 
 /* Ids of a hash layer. They were checked when the file was bound, but it may be cut or changed while it is mapped: a wrong id
  * becomes 0 here (the session reports the damage) instead of reaching memory that is not ours. */
@@ -20,7 +19,7 @@ void router(const struct layer_weights *L, struct flow *f, struct worker *w)
     const struct product logits = product_of(&L->router, &f->u, f->route_logits, s->n_expert, f->n);
     size_t t0, t1;
     products_run(&f->env, &logits, 1, w);
-    workers_sync(w);
+    flow_sync(f, w);
     flow_share(w, f->n, &t0, &t1);
     for (size_t t = t0; t < t1; t++) {
         float *score = f->route_scores + t * s->n_expert, *weight = f->expert_w + t * (s->n_used + 1);
@@ -33,5 +32,5 @@ void router(const struct layer_weights *L, struct flow *f, struct worker *w)
         kern_route_weights(weight, score, ids, s->n_used, s->expert_scale, s->expert_normalise);
         weight[s->n_used] = 1.0f; /* the shared expert */
     }
-    workers_sync(w);
+    flow_sync(f, w);
 }

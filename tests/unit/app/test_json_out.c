@@ -72,8 +72,14 @@ static void test_numbers(void **state)
     static const struct {
         double v;
         const char *want;
-    } cases[] = {{0, "0"},      {1.5, "1.5"},      {-2, "-2"}, {0.1, "0.1"}, {1e300, "1e+300"}, {1.0 / 3, "0.3333333333333333"},
-                 {NAN, "null"}, {INFINITY, "null"}};
+    } cases[] = {{0, "0"},
+                 {1.5, "1.5"},
+                 {-2, "-2"},
+                 {0.1, "0.1"},
+                 {1e300, "1e+300"},
+                 {1.0 / 3, "0.3333333333333333"},
+                 {(double)NAN, "null"},
+                 {(double)INFINITY, "null"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json_out j;
         json_out_init(&j);
