@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Builds and passes the tests: scripts/test.sh [STEP...]. Installs what is missing first. Without arguments the steps marked *; `all` runs
-# every one. Cheap ones first:
-# * check     layout, headers that compile alone, format, shell scripts
-# * release   gcc build without warnings, the whole suite
+# Builds and passes the tests: scripts/test.sh [STEP...]. Installs what is missing first. Without arguments every step:
+#   check     layout, headers that compile alone, format, shell scripts
+#   release   gcc build without warnings, what the compiler put into the kernels, the whole suite
 #   clang     clang build without warnings, checks of the kernels
 #   asan      suite under AddressSanitizer and UBSan       tsan     threads and engine under ThreadSanitizer
-# * emulated  AVX2 under an emulated Haswell, scalar under an emulated Nehalem
+#   emulated  AVX2 under an emulated Haswell, scalar under an emulated Nehalem
 #   windows   cross-build with mingw-w64, suite under wine
 #   analyse   cppcheck, gcc -fanalyzer, clang-tidy
 #   fuzz      each libFuzzer target for MC_FUZZ_SECONDS (30)
@@ -14,8 +13,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 all="check release clang asan tsan emulated windows analyse fuzz"
-steps=${*:-check release emulated}
-[ "$steps" = all ] && steps=$all
+steps=${*:-$all}
 jobs=$(nproc)
 passed=0 failed=0 failures=
 
