@@ -25,10 +25,11 @@
 
 enum {
     PACKED_DIRECT_COLS = 4,
-    PACKED_GROUPS = 4,    /* that advance together where codes go straight to the product */
-    PACKED_COLS = 64,     /* columns that share an unpacked tile */
-    PACKED_TILE_COLS = 4, /* at a time: 2 halves x 4 columns of sums leave room for the rest in 16 registers */
-    PACKED_AHEAD = 2048,  /* bytes from the line in use to the one that is asked for */
+    PACKED_GROUPS = 4,     /* that advance together where codes go straight to the product */
+    PACKED_COLS = 64,      /* columns that share an unpacked tile */
+    PACKED_TILE_COLS = 4,  /* at a time: 2 halves x 4 columns of sums leave room for the rest in 16 registers */
+    PACKED_FLIPPED = 8192, /* columns of weights x columns of activations, where few of these are flipped at a time */
+    PACKED_AHEAD = 2048,   /* bytes from the line in use to the one that is asked for */
 };
 
 void avx2_init_packed_steps(struct kern_table *t);
@@ -42,6 +43,14 @@ void avx2_init_packed_ternary(struct kern_table *t);
 MC_INLINE __m256i half_at(const void *p)
 {
     return _mm256_load_si256(p);
+}
+
+/* Once, in a register: GCC would rather load again for each use. */
+MC_INLINE __m256i codes_at_once(const void *p)
+{
+    __m256i v = _mm256_load_si256(p);
+    MC_OPAQUE_VECTOR(v);
+    return v;
 }
 
 MC_INLINE __m256i dword_at(const void *p)
@@ -108,7 +117,7 @@ MC_INLINE __m256i masked(__m256i x, int mask)
 MC_INLINE __m256i loose_field(const uint8_t *p, int v, int bits, int at)
 {
     const int per = 8 / bits;
-    return shift_right(half_at(p + 64 * (v / per)), bits * (v % per) - at);
+    return shift_right(codes_at_once(p + 64 * (v / per)), bits * (v % per) - at);
 }
 
 MC_INLINE __m256i field(const uint8_t *p, int v, int bits, int at)
@@ -133,7 +142,7 @@ MC_INLINE __m256i field_3(const uint8_t *p, int v)
 /* Fields of two bits with half the shifts: those of odd v come four times as large (quarters are added at the end). */
 MC_INLINE __m256i field_2_quick(const uint8_t *p, int v)
 {
-    return masked(shift_right(half_at(p + 64 * (v / 4)), v % 4 / 2 * 4), v % 2 ? 12 : 3);
+    return masked(shift_right(codes_at_once(p + 64 * (v / 4)), v % 4 / 2 * 4), v % 2 ? 12 : 3);
 }
 
 /* ---- weights of 8 bits ----
@@ -147,17 +156,38 @@ MC_INLINE __m256i field_2_quick(const uint8_t *p, int v)
 
 enum { FLIPPED_BYTES = 64 }; /* of 32 columns: for each 4 the dword of flips and that of |a| */
 
-/* Returns the sum of |a| where a < 0. */
-MC_INLINE int flip_32(uint8_t out[FLIPPED_BYTES], const void *q)
+/* Returns four partial sums of |a| where a < 0. */
+MC_INLINE __m256i flip_32(uint8_t out[FLIPPED_BYTES], const char *q)
 {
-    const __m256i zero = _mm256_setzero_si256(), a = _mm256_loadu_si256(q), negative = _mm256_cmpgt_epi8(zero, a);
-    const __m256i flip = _mm256_xor_si256(negative, _mm256_set1_epi8((char)0x80)), magnitude = _mm256_abs_epi8(a);
+    const __m256i zero = _mm256_setzero_si256(), a = _mm256_loadu_si256((const void *)q);
+    const __m256i negative = _mm256_cmpgt_epi8(zero, a), magnitude = _mm256_abs_epi8(a);
+    const __m256i flip = _mm256_xor_si256(negative, _mm256_set1_epi8((char)0x80));
     const __m256i low = _mm256_unpacklo_epi32(flip, magnitude), high = _mm256_unpackhi_epi32(flip, magnitude);
-    const __m256i sums = _mm256_sad_epu8(_mm256_and_si256(negative, magnitude), zero);
-    const __m128i sum = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    _mm256_storeu_si256((void *)out, _mm256_permute2x128_si256(low, high, 0x20));
-    _mm256_storeu_si256((void *)(out + 32), _mm256_permute2x128_si256(low, high, 0x31));
-    return _mm_cvtsi128_si32(_mm_add_epi64(sum, _mm_unpackhi_epi64(sum, sum)));
+    _mm_storeu_si128((void *)out, _mm256_castsi256_si128(low));
+    _mm_storeu_si128((void *)(out + 16), _mm256_castsi256_si128(high));
+    _mm_storeu_si128((void *)(out + 32), _mm256_extracti128_si256(low, 1));
+    _mm_storeu_si128((void *)(out + 48), _mm256_extracti128_si256(high, 1));
+    return _mm256_sad_epu8(_mm256_and_si256(negative, magnitude), zero);
+}
+
+/* Flipped pieces of several columns of activations. */
+struct packed_room {
+    MC_ALIGNED(32) uint8_t bytes[2 * PACKED_COLS * 256];
+    MC_ALIGNED(32) int32_t sums[PACKED_COLS * 256 / 32]; /* 4-byte or, in their first half, 2-byte ones for each 32 */
+};
+
+/* n blocks of 32; sums: n rounded up to a multiple of 4. */
+MC_INLINE void flip(uint8_t *out, int32_t *sums, const char *q, size_t n)
+{
+    for (size_t b = 0; b < n; b += 4) {
+        __m256i s[4];
+        for (size_t i = 0; i < 4; i++)
+            s[i] = b + i < n ? flip_32(out + FLIPPED_BYTES * (b + i), q + 32 * (b + i)) : _mm256_setzero_si256();
+        const __m256i s01 = _mm256_or_si256(s[0], _mm256_slli_epi64(s[1], 32));
+        const __m256i s23 = _mm256_or_si256(s[2], _mm256_slli_epi64(s[3], 32));
+        const __m256i sum = _mm256_add_epi32(_mm256_unpacklo_epi64(s01, s23), _mm256_unpackhi_epi64(s01, s23));
+        _mm_storeu_si128((void *)(sums + b), _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
+    }
 }
 
 /* Adjacent products of a code vector and 4 activations, which start at a (flipped: at their two dwords). */

@@ -213,22 +213,23 @@ struct job {
     size_t k, head, bytes; /* of a group */
 };
 
-/* n columns from i0 on; `room` for what flipped ones need: n / 32 pieces of FLIPPED_BYTES, then n / 32 int16 sums. */
-MC_INLINE struct packed_act act_at(enum quant_type type, const void *row, size_t k, size_t i0, size_t n, uint8_t *room)
+/* n columns of weights from i0 on, in column c of activations; `room` for flipped ones. */
+MC_INLINE struct packed_act act_at(enum quant_type type, const void *row, size_t k, size_t i0, size_t n, size_t c,
+                                   struct packed_room *room)
 {
     const unsigned sub = form_of(type).sub;
     const char *const p = row, *const d = p + KERN_PAD(k), *const sum32 = d + KERN_PAD(k / 256 * 4);
     const char *const sum16 = sum32 + KERN_PAD(k / 32 * 2), *const sum8 = sum16 + KERN_PAD(k / 16 * 2);
     const char *const sums = type == QUANT_IQ1_M ? sum8 + i0 / 4 : sub == 16 ? sum16 + i0 / 8 : sum32 + i0 / 16;
-    struct packed_act a = {p + i0, d + i0 / 64, sums, NULL};
-    if (!is_flipped(type)) return a;
-    uint8_t *const missing = room + 2 * n;
-    for (size_t b = 0; b < n / 32; b++) {
-        const int16_t sum = (int16_t)flip_32(room + FLIPPED_BYTES * b, a.q + 32 * b);
-        memcpy(missing + 2 * b, &sum, 2);
+    uint8_t *const flipped = room->bytes + 2 * n * c;
+    int32_t *const missing = room->sums + n / 32 * c;
+    if (!is_flipped(type)) return (struct packed_act){p + i0, d + i0 / 64, sums, NULL};
+    flip(flipped, missing, p + i0, n / 32);
+    for (size_t b = 0; b < n / 32; b += 8) { /* to int16, in place */
+        const __m128i s = _mm_packs_epi32(_mm_load_si128((void *)(missing + b)), _mm_load_si128((void *)(missing + b + 4)));
+        _mm_store_si128((void *)(missing + b / 2), s);
     }
-    a.q = (const char *)room, a.sums = (const char *)missing;
-    return a;
+    return (struct packed_act){(const char *)flipped, d + i0 / 64, (const char *)missing, NULL};
 }
 
 /* Bytes of sums of activations for 256 columns. */
@@ -238,11 +239,6 @@ MC_INLINE size_t sums_bytes(enum quant_type type)
 }
 
 /* ---- few columns ---- */
-
-enum {
-    DIRECT_ROOM = 8192, /* flipped columns of activations at a time, of all columns of the product */
-    ROOM_BYTES = 2 * DIRECT_ROOM + DIRECT_ROOM / 16,
-};
 
 struct sums {
     __m256i a[2][4]; /* scaled sums */
@@ -265,6 +261,7 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *c
             u[h] = is_signed(type)  ? magnitude(p + 32 * h, v)
                    : is_quick(type) ? field_2_quick(p + 32 * h, v)
                                     : code(type, p + 32 * h, v, table);
+            MC_OPAQUE_VECTOR(u[h]); /* made once and here */
             s[h] = is_signed(type) ? sign(p + 32 * h, v) : u[h];
         }
         MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
@@ -412,12 +409,12 @@ MC_INLINE void direct(enum quant_type type, unsigned cols, const struct job *j, 
 
 MC_INLINE void few_columns(enum quant_type type, unsigned cols, const struct job *j, const void *const *rows, size_t n_groups)
 {
-    const size_t most = is_flipped(type) ? DIRECT_ROOM / cols / 256 * 256 : j->k; /* weights between two preparations */
-    uint8_t room[ROOM_BYTES];
+    const size_t most = is_flipped(type) ? PACKED_FLIPPED / cols / 256 * 256 : j->k; /* weights between two preparations */
+    struct packed_room room;
     for (size_t i = 0; i < j->k; i += most) {
         const size_t n = j->k - i < most ? j->k - i : most;
         struct packed_act x[4];
-        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, rows[c], j->k, i, n, room + c * (2 * n + n / 16));
+        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, rows[c], j->k, i, n, c, &room);
         for (size_t g = 0; g < n_groups; g += PACKED_GROUPS)
             direct(type, cols, j, g, n_groups - g < PACKED_GROUPS ? n_groups - g : PACKED_GROUPS, x, i, n);
     }
@@ -482,11 +479,11 @@ MC_INLINE void fill_tile(enum quant_type type, struct packed_tile *tile, const u
 /* Columns of weights outside, so that activations are prepared once and their pieces stay in L1. */
 MC_INLINE void many_columns(enum quant_type type, const struct job *j, const void *const *rows, size_t n_groups, size_t cols)
 {
-    uint8_t room[PACKED_COLS][2 * 256 + 256 / 16];
+    struct packed_room room;
     struct packed_act x[PACKED_COLS];
     struct packed_tile t;
     for (size_t b = 0; b < j->k / 256; b++) {
-        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, rows[c], j->k, 256 * b, 256, room[c]);
+        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, rows[c], j->k, 256 * b, 256, c, &room);
         for (size_t g = 0; g < n_groups; g++) {
             const uint8_t *group = j->w + g * j->bytes, *body = group + j->head + b * body_bytes(type);
             fill_tile(type, &t, body, group + b * head_bytes(form_of(type)));

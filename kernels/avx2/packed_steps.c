@@ -131,27 +131,19 @@ struct job {
     size_t k, head, bytes; /* of a group */
 };
 
-/* n columns from i0 on; `room` for what flipped ones need: n / 32 pieces of FLIPPED_BYTES, then n / 32 int32 sums. */
-MC_INLINE struct packed_act act_at(struct packed_steps law, const void *row, size_t k, size_t i0, size_t n, uint8_t *room)
+/* n columns of weights from i0 on, in column c of activations; `room` for flipped ones. */
+MC_INLINE struct packed_act act_at(struct packed_steps law, const void *row, size_t k, size_t i0, size_t n, size_t c,
+                                   struct packed_room *room)
 {
     const char *const p = row, *const d = p + KERN_PAD(k), *const sums = d + KERN_PAD(k / 32 * 4);
-    struct packed_act a = {p + i0, d + i0 / 8, sums + i0 / 16, sums + KERN_PAD(k / 32 * 2) + i0 / 8};
-    if (!law.flipped) return a;
-    uint8_t *const missing = room + 2 * n;
-    for (size_t b = 0; b < n / 32; b++) {
-        const int32_t sum = flip_32(room + FLIPPED_BYTES * b, a.q + 32 * b);
-        memcpy(missing + 4 * b, &sum, 4);
-    }
-    a.q = (const char *)room, a.sums = (const char *)missing;
-    return a;
+    uint8_t *const flipped = room->bytes + 2 * n * c;
+    int32_t *const missing = room->sums + (n + 127) / 128 * 4 * c;
+    if (!law.flipped) return (struct packed_act){p + i0, d + i0 / 8, sums + i0 / 16, sums + KERN_PAD(k / 32 * 2) + i0 / 8};
+    flip(flipped, missing, p + i0, n / 32);
+    return (struct packed_act){(const char *)flipped, d + i0 / 8, (const char *)missing, NULL};
 }
 
 /* ---- few columns ---- */
-
-enum {
-    DIRECT_ROOM = 8192, /* flipped columns of activations at a time, of all columns of the product */
-    ROOM_BYTES = 2 * DIRECT_ROOM + DIRECT_ROOM / 8,
-};
 
 /* int16 sums of n code vectors from v0 on; x: the activations of the 32 columns. */
 MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p, const char *const x[4], unsigned v0,
@@ -163,8 +155,11 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p
     MC_UNROLL for (unsigned v = 0; v < n; v++)
     {
         __m256i u[2];
-        MC_UNROLL for (unsigned h = 0; h < 2; h++) u[h] =
-            quick ? field_2_quick(p + 32 * h, (int)(v0 + v)) : code(type, p + 32 * h, (int)(v0 + v), table);
+        MC_UNROLL for (unsigned h = 0; h < 2; h++)
+        {
+            u[h] = quick ? field_2_quick(p + 32 * h, (int)(v0 + v)) : code(type, p + 32 * h, (int)(v0 + v), table);
+            MC_OPAQUE_VECTOR(u[h]); /* made once and here */
+        }
         MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
         {
             const __m256i product = products(law_of(type).flipped, u[h], x[c] + per * (v0 + v));
@@ -204,7 +199,11 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
     const unsigned steps = 32 / law.step, vectors = 8 / steps;
     const __m256i ones = _mm256_set1_epi16(1);
     const char *q[4];
-    MC_UNROLL for (unsigned c = 0; c < cols; c++) q[c] = x[c].q + (law.flipped ? FLIPPED_BYTES : 32) * b;
+    MC_UNROLL for (unsigned c = 0; c < cols; c++)
+    {
+        q[c] = x[c].q + (law.flipped ? FLIPPED_BYTES : 32) * b;
+        MC_OPAQUE_POINTER(q[c]); /* else GCC loads the dwords before the loop over groups, into general registers */
+    }
     MC_UNROLL for (unsigned s = 0; s < steps; s++)
     {
         __m256i total[2][4], sum[2][4];
@@ -261,12 +260,12 @@ MC_INLINE void direct(enum quant_type type, unsigned cols, const struct job *j, 
 MC_INLINE void few_columns(enum quant_type type, unsigned cols, const struct job *j, const void *const *rows, size_t n_groups)
 {
     const struct packed_steps law = law_of(type);
-    const size_t most = law.flipped ? DIRECT_ROOM / cols / 256 * 256 : j->k; /* weights between two preparations */
-    uint8_t room[ROOM_BYTES];
+    const size_t most = law.flipped ? PACKED_FLIPPED / cols / 256 * 256 : j->k; /* weights between two preparations */
+    struct packed_room room;
     for (size_t i = 0; i < j->k; i += most) {
         const size_t n = j->k - i < most ? j->k - i : most;
         struct packed_act x[4];
-        for (size_t c = 0; c < cols; c++) x[c] = act_at(law, rows[c], j->k, i, n, room + c * (2 * n + n / 8));
+        for (size_t c = 0; c < cols; c++) x[c] = act_at(law, rows[c], j->k, i, n, c, &room);
         for (size_t g = 0; g < n_groups; g += PACKED_GROUPS)
             direct(type, cols, j, g, n_groups - g < PACKED_GROUPS ? n_groups - g : PACKED_GROUPS, x, i, n);
     }
@@ -295,12 +294,12 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
 {
     const struct packed_steps law = law_of(type);
     const __m256i table = table_of(type);
-    uint8_t room[PACKED_COLS][2 * 256 + 256 / 8];
+    struct packed_room room;
     struct packed_act x[PACKED_COLS];
     struct packed_tile t;
     for (size_t i = 0; i < j->k; i += 256) {
         const size_t n = j->k - i < 256 ? j->k - i : 256;
-        for (size_t c = 0; c < cols; c++) x[c] = act_at(law, rows[c], j->k, i, n, room[c]);
+        for (size_t c = 0; c < cols; c++) x[c] = act_at(law, rows[c], j->k, i, n, c, &room);
         for (size_t g = 0; g < n_groups; g++) {
             const uint8_t *group = j->w + g * j->bytes;
             const char *next = (const char *)group + j->bytes + j->head + i / 32 * step_bytes(type);

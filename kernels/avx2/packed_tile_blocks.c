@@ -33,9 +33,15 @@ MC_INLINE void columns(const struct packed_tile *t, struct packed_block law, uns
             MC_UNROLL for (unsigned v = 0; v < vectors; v++)
             {
                 const bool starts = v % law.depth == 0 && rounds == 1, ends = v % law.depth + 1 == law.depth;
+                __m256i w[2];
+                MC_UNROLL for (unsigned h = 0; h < 2; h++)
+                {
+                    w[h] = half_at(u + 64 * v + 32 * h);
+                    if (law.flipped) MC_OPAQUE_VECTOR(w[h]); /* loaded once */
+                }
                 MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
                 {
-                    const __m256i product = products(law.flipped, half_at(u + 64 * v + 32 * h), q[c] + per * v);
+                    const __m256i product = products(law.flipped, w[h], q[c] + per * v);
                     sum[h][c] = starts ? product : add_16(sum[h][c], product);
                     if (ends) total[h][c] = add_32(total[h][c], _mm256_madd_epi16(sum[h][c], half_at(t->scale[i] + 16 * h)));
                 }
