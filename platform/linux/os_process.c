@@ -5,6 +5,7 @@
 #include "platform/os.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -48,6 +49,9 @@ bool os_stdin_is_terminal(void)
 void os_console_setup(void)
 {
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file-size limit: write() says so */
+    /* Text here is UTF-8 whatever LANG says; without this the line editor drops every other character that is typed. */
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) (void)setlocale(LC_CTYPE, "");
 }
 
 void os_args_utf8(int *argc, char ***argv)

@@ -8,6 +8,8 @@ Each case starts the program with an environment of its own and looks at exit co
 import json
 import math
 import os
+import pty
+import resource
 import shutil
 import signal
 import struct
@@ -193,6 +195,25 @@ class Chat(Cli):
         self.assertEqual(self.call("chat", stdin=b"")[0], 0)
 
 
+    def test_typed_text_of_any_script(self):
+        """At a terminal and in the C locale, what is typed is what the model reads."""
+        text = "\u65e5\u672c\u8a9e \u00fc\uff5c"
+        near, far = pty.openpty()
+        p = subprocess.Popen([PROGRAM, "chat", "--think", "off", "-n", "1"], stdin=far, stdout=far, stderr=subprocess.PIPE,
+                             env={**self.env, "LC_ALL": "C", "TERM": "dumb"})
+        os.close(far)
+        for line in (text, "/stats", "/quit"):
+            seen = b""
+            while b"> " not in seen:
+                seen += os.read(near, 1000)
+            os.write(near, line.encode() + b"\n")
+        err = p.communicate(timeout=60)[1].decode()
+        os.close(near)
+        want = self.json("run", "--json", "--think", "off", "-n", "1", "-p", text)["prompt_tokens"]
+        self.assertEqual(p.returncode, 0, err)
+        self.assertIn(f"prompt {want} tokens,", err)
+
+
 class Numbers(Cli):
     def test_perplexity_of_the_heldout_text(self):
         got = self.json("ppl", "-f", HELDOUT, "--chunks", "12", "--kl-save", self.path("kept"))
@@ -339,6 +360,12 @@ class Files(Cli):
             self.skipTest("no /dev/full")
         code, out, err = self.call("synth", "/dev/full")
         self.assertEqual((code, len(err.splitlines())), (1, 1), err)
+
+    def test_synth_under_a_file_size_limit(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        p = subprocess.run([PROGRAM, "synth", self.path("big")], capture_output=True, env=self.env, preexec_fn=limit)
+        self.assertEqual((p.returncode, p.stdout, len(p.stderr.splitlines())), (1, b"", 1), p.stderr)
+        self.assertEqual(os.listdir(self.dir), [])
 
 
 class Settings(Cli):
