@@ -129,7 +129,7 @@ bool os_env_get(const char *name, char *buf, size_t cap);
 bool os_file_exists(const char *path);
 bool os_stderr_is_terminal(void);
 bool os_stdin_is_terminal(void);
-/* Standard streams in binary mode, UTF-8 console, SIGPIPE ignored. Called first thing in main. */
+/* Standard streams in binary mode, UTF-8 console, SIGPIPE and SIGXFSZ ignored. Called first thing in main. */
 void os_console_setup(void);
 /* main's arguments as UTF-8 (Windows: from the wide command line; Linux: what main got). */
 void os_args_utf8(int *argc, char ***argv);

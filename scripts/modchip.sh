@@ -3,7 +3,7 @@
 #   scripts/modchip.sh run -p "Hello!"        scripts/modchip.sh chat -m MODEL.gguf
 # Without arguments: a chat with the bundled model on a terminal, a one-line demonstration elsewhere.
 set -eu
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 build=$root/build/release
 program=$build/modchip
 
@@ -12,7 +12,7 @@ stale() {
     [ -n "$(find "$root/CMakeLists.txt" "$root/runtime" "$root/kernels" "$root/topology" "$root/io" "$root/platform" -newer "$program" -type f 2>/dev/null | head -n 1)" ]
 }
 
-if [ ! -x "$program" ] || stale; then
+if [ ! -x "$program" ] || { [ -w "$program" ] && stale; }; then
     "$root/scripts/install_deps.sh" run
     echo "building modchip" >&2
     log=$(mktemp)
@@ -22,6 +22,7 @@ if [ ! -x "$program" ] || stale; then
         exit 1
     fi
     rm -f "$log"
+    touch "$program" # a newer file need not have changed it
 fi
 
 if [ $# -eq 0 ]; then

@@ -50,7 +50,7 @@ void os_console_setup(void)
 {
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file-size limit: write() says so */
-    /* Text here is UTF-8 whatever LANG says; without this the line editor drops every other character that is typed. */
+    /* Text here is UTF-8 whatever LANG says; without this the line editor drops every character beyond ASCII that is typed. */
     if (!setlocale(LC_CTYPE, "C.UTF-8")) (void)setlocale(LC_CTYPE, "");
 }
 

@@ -11,12 +11,14 @@
 
 struct table {
     bool json;
+    size_t n_rows;
     struct json_out rows;
 };
 
 static void on_row(void *user, const struct check_row *r)
 {
     struct table *t = user;
+    const bool first = !t->n_rows++;
     if (t->json) {
         struct json_out *j = &t->rows;
         json_out_object(j, NULL);
@@ -31,6 +33,7 @@ static void on_row(void *user, const struct check_row *r)
         json_out_object_end(j);
         return;
     }
+    if (first) printf("%-22s %-10s %-4s %9s %9s %9s %8s\n", "kernel", "isa", "", "w/cycle", "8 columns", "GB/s", "speedup");
     printf("%-22s %-10s %-4s %9.2f %9.2f %9.2f %8.2f\n", r->kernel, r->isa, r->ok ? "ok" : "BAD", r->weights_per_cycle,
            r->products_per_cycle8, r->gb_s, r->speedup);
     if (!r->ok) printf("    %s\n", r->detail);
@@ -45,10 +48,10 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
     struct table t = {.json = opt_flag(o, OPT_JSON)};
     json_out_init(&t.rows);
     json_out_array(&t.rows, NULL);
-    if (!t.json) printf("%-22s %-10s %-4s %9s %9s %9s %8s\n", "kernel", "isa", "", "w/cycle", "8 columns", "GB/s", "speedup");
     size_t n_failed = 0;
     enum mc_code code = check_run(&co, on_row, &t, &n_failed, err);
     json_out_array_end(&t.rows);
+    if (!code && !t.n_rows) code = mc_fail(err, MC_EARG, 0, "no kernel's name holds '%s'", co.only ? co.only : "");
     if (!code && t.json) {
         struct json_out j;
         json_out_init(&j);

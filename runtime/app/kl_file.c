@@ -93,7 +93,7 @@ static enum mc_code check_header(const char *path, uint64_t file_bytes, const ui
     if (mc_load_u64(h + 32) != want->ids_hash) return mc_fail(err, MC_EARG, 0, "%s: kept from another text or tokenizer", path);
     const uint64_t bytes = HEADER_BYTES + 4 * (uint64_t)want->n_vocab * want->n_windows * want->n_scored;
     if (file_bytes != bytes)
-        return mc_fail(err, MC_EARG, 0, "%s: %" PRIu64 " bytes, expected %" PRIu64 ": the file is cut", path, file_bytes,
+        return mc_fail(err, MC_EARG, 0, "%s: %" PRIu64 " bytes, expected %" PRIu64 ": the file is damaged", path, file_bytes,
                        bytes);
     return MC_OK;
 }

@@ -285,6 +285,7 @@ class Numbers(Cli):
         self.refused(2, "at most 4096", "bench", "--depth", "4000", "-p", "200")
 
     def test_bench_kernels(self):
+        self.refused(2, "rms_nrom", "bench", "kernels", "rms_nrom")
         got = self.json("bench", "kernels", "rms_norm", "--json")
         self.assertGreater(len(got["kernels"]), 0)
         for row in got["kernels"]:
