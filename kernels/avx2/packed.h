@@ -27,7 +27,7 @@ enum {
     PACKED_DIRECT_COLS = 4,
     PACKED_GROUPS = 4,     /* that advance together where codes go straight to the product */
     PACKED_COLS = 64,      /* columns that share an unpacked tile */
-    PACKED_TILE_COLS = 4,  /* at a time: 2 halves x 4 columns of sums leave room for the rest in 16 registers */
+    PACKED_TILE_COLS = 3,  /* at a time: 2 halves x 3 columns of int16 and int32 sums fill the registers */
     PACKED_FLIPPED = 8192, /* columns of weights x columns of activations, where few of these are flipped at a time */
     PACKED_AHEAD = 2048,   /* bytes from the line in use to the one that is asked for */
 };

@@ -214,13 +214,13 @@ struct job {
 };
 
 /* n columns of weights from i0 on, in column c of activations; `room` for flipped ones. */
-MC_INLINE struct packed_act act_at(enum quant_type type, const void *row, size_t k, size_t i0, size_t n, size_t c,
+MC_INLINE struct packed_act act_at(enum quant_type type, bool tile, const void *row, size_t k, size_t i0, size_t n, size_t c,
                                    struct packed_room *room)
 {
     const unsigned sub = form_of(type).sub;
     const char *const p = row, *const d = p + KERN_PAD(k), *const sum32 = d + KERN_PAD(k / 256 * 4);
     const char *const sum16 = sum32 + KERN_PAD(k / 32 * 2), *const sum8 = sum16 + KERN_PAD(k / 16 * 2);
-    const char *const sums = type == QUANT_IQ1_M ? sum8 + i0 / 4 : sub == 16 ? sum16 + i0 / 8 : sum32 + i0 / 16;
+    const char *const sums = type == QUANT_IQ1_M && !tile ? sum8 + i0 / 4 : sub == 16 ? sum16 + i0 / 8 : sum32 + i0 / 16;
     uint8_t *const flipped = room->bytes + 2 * n * c;
     int32_t *const missing = room->sums + n / 32 * c;
     if (!is_flipped(type)) return (struct packed_act){p + i0, d + i0 / 64, sums, NULL};
@@ -414,7 +414,7 @@ MC_INLINE void few_columns(enum quant_type type, unsigned cols, const struct job
     for (size_t i = 0; i < j->k; i += most) {
         const size_t n = j->k - i < most ? j->k - i : most;
         struct packed_act x[4];
-        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, rows[c], j->k, i, n, c, &room);
+        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, false, rows[c], j->k, i, n, c, &room);
         for (size_t g = 0; g < n_groups; g += PACKED_GROUPS)
             direct(type, cols, j, g, n_groups - g < PACKED_GROUPS ? n_groups - g : PACKED_GROUPS, x, i, n);
     }
@@ -425,9 +425,28 @@ MC_INLINE void few_columns(enum quant_type type, unsigned cols, const struct job
 MC_INLINE struct packed_block block_law(enum quant_type type)
 {
     const struct form f = form_of(type);
-    const unsigned pairs = type == QUANT_IQ1_M ? 16 : f.sub == 16 ? 8 : 4;
-    return (struct packed_block){f.sub == 256 ? 128 : f.sub, f.sub == 256 ? 32 : f.depth, pairs, f.minima != NO_PAIRS,
-                                 is_flipped(type)};
+    const unsigned pairs = f.sub == 16 ? 8 : 4;
+    if (f.sub == 256) return (struct packed_block){128, 32, pairs, false, false};
+    return (struct packed_block){f.sub, f.depth, pairs, f.minima != NO_PAIRS, is_flipped(type)};
+}
+
+/* Bytes of the tile for columns 32i .. 32i + 31 of 8 rows: `code`, or for iq1_m eight times the value, shifted
+ * by its sign, + 9: 0 .. 18. */
+MC_INLINE void fill_codes(enum quant_type type, struct packed_tile *tile, const uint8_t *p, unsigned i, unsigned h,
+                          __m256i table)
+{
+    const struct form f = form_of(type);
+    const uint8_t *codes = p + codes_at(type) + i * f.code_bytes + 32 * h;
+    MC_UNROLL for (unsigned v = 0; v < 8; v++)
+    {
+        __m256i u = type == QUANT_IQ1_M ? field(codes, (int)v, 2, 3) : code(type, codes, (int)v, table);
+        if (type == QUANT_IQ1_M) { /* group g = 4i + v / 2 of 8 columns: bit 16 * (g % 2) + g / 2, set: minus */
+            const __m128i count = _mm_cvtsi32_si128((int)(31 - 16 * (v / 2 % 2) - 2 * i - v / 4));
+            const __m256i minus = _mm256_srai_epi32(_mm256_sll_epi32(half_at(p + minima_at(f) + 32 * h), count), 31);
+            u = _mm256_or_si256(u, _mm256_andnot_si256(minus, _mm256_set1_epi8(2)));
+        }
+        _mm256_store_si256((void *)(tile->q[8 * i + v] + 32 * h), u);
+    }
 }
 
 /* Scales and pairs of columns 64i .. 64i + 63 of 8 rows. */
@@ -435,23 +454,20 @@ MC_INLINE void fill_pairs(enum quant_type type, struct packed_tile *tile, const 
 {
     const struct form f = form_of(type);
     const unsigned n_pairs = f.sub == 16 ? 2 : 1;
+    const int bias = type == QUANT_IQ1_M ? 9 : f.bias;
+    if (f.scales == NO_PAIRS) {
+        _mm256_store_si256((void *)(tile->pair[i] + 16 * h), _mm256_set1_epi16((short)-bias));
+        _mm256_store_si256((void *)(tile->scale[i] + 16 * h), _mm256_set1_epi16(1));
+        return;
+    }
     MC_UNROLL for (unsigned t = 0; t < n_pairs; t++)
     {
         const struct pair w = pair_of(type, p, i, t, h);
         const unsigned at = n_pairs * i + t;
-        const __m256i low = f.minima != NO_PAIRS ? w.low : _mm256_mullo_epi16(w.low, _mm256_set1_epi16((short)-f.bias));
+        const __m256i low = f.minima != NO_PAIRS ? w.low : _mm256_mullo_epi16(w.low, _mm256_set1_epi16((short)-bias));
+        _mm256_store_si256((void *)(tile->pair[at] + 16 * h), low);
         MC_UNROLL for (unsigned e = 0; e < 2; e++)
-        {
-            const __m256i ls = twice(w.scale, e), eight = type == QUANT_IQ1_M ? _mm256_slli_epi16(ls, 3) : ls;
-            _mm256_store_si256((void *)(tile->scale[2 * at + e] + 16 * h), eight);
-            if (type != QUANT_IQ1_M) continue;
-            /* ls * (sigma - 8) */
-            const __m128i bit = _mm_cvtsi32_si128((int)(15 - 2 * at - e));
-            const __m256i minus = _mm256_srai_epi16(_mm256_sll_epi16(half_at(p + minima_at(f) + 32 * h), bit), 15);
-            const __m256i shift = _mm256_add_epi16(_mm256_add_epi16(minus, minus), _mm256_set1_epi16(-7));
-            _mm256_store_si256((void *)(tile->pair[2 * at + e] + 16 * h), _mm256_mullo_epi16(ls, shift));
-        }
-        if (type != QUANT_IQ1_M) _mm256_store_si256((void *)(tile->pair[at] + 16 * h), low);
+            _mm256_store_si256((void *)(tile->scale[2 * at + e] + 16 * h), twice(w.scale, e));
     }
 }
 
@@ -460,17 +476,8 @@ MC_INLINE void fill_tile(enum quant_type type, struct packed_tile *tile, const u
     const struct form f = form_of(type);
     const __m256i table = code_table(type);
     for (unsigned h = 0; h < 2; h++) {
-        for (unsigned i = 0; i < 8; i++)
-            MC_UNROLL for (unsigned v = 0; v < 8; v++)
-                _mm256_store_si256((void *)(tile->q[8 * i + v] + 32 * h),
-                                   code(type, p + codes_at(type) + i * f.code_bytes + 32 * h, (int)v, table));
-        for (unsigned i = 0; i < 4; i++)
-            if (f.scales == NO_PAIRS) {
-                _mm256_store_si256((void *)(tile->pair[i] + 16 * h), _mm256_set1_epi16((short)-f.bias));
-                _mm256_store_si256((void *)(tile->scale[i] + 16 * h), _mm256_set1_epi16(1));
-            } else {
-                fill_pairs(type, tile, p, i, h);
-            }
+        for (unsigned i = 0; i < 8; i++) fill_codes(type, tile, p, i, h, table);
+        for (unsigned i = 0; i < 4; i++) fill_pairs(type, tile, p, i, h);
         _mm256_store_ps(tile->d[0] + 8 * h, _mm256_mul_ps(halves_at(head + 16 * h), _mm256_set1_ps(f.factor)));
         if (f.minima != NO_PAIRS) _mm256_store_ps(tile->m[0] + 8 * h, halves_at(head + 32 + 16 * h));
     }
@@ -483,7 +490,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
     struct packed_act x[PACKED_COLS];
     struct packed_tile t;
     for (size_t b = 0; b < j->k / 256; b++) {
-        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, rows[c], j->k, 256 * b, 256, c, &room);
+        for (size_t c = 0; c < cols; c++) x[c] = act_at(type, true, rows[c], j->k, 256 * b, 256, c, &room);
         for (size_t g = 0; g < n_groups; g++) {
             const uint8_t *group = j->w + g * j->bytes, *body = group + j->head + b * body_bytes(type);
             fill_tile(type, &t, body, group + b * head_bytes(form_of(type)));

@@ -79,8 +79,7 @@ typedef void (*columns_fn)(const struct packed_tile *t, struct packed_block law,
     COLUMNS(shape, 1, __VA_ARGS__)                                                                                             \
     COLUMNS(shape, 2, __VA_ARGS__)                                                                                             \
     COLUMNS(shape, 3, __VA_ARGS__)                                                                                             \
-    COLUMNS(shape, 4, __VA_ARGS__)                                                                                             \
-    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3, shape##_4};
+    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3};
 
 SHAPE(sub_16_4, 16, 4, law.pairs, false, false)        /* q3_K, iq1_m */
 SHAPE(sub_16_4_minimum, 16, 4, law.pairs, true, false) /* q2_K */

@@ -87,8 +87,7 @@ typedef void (*columns_fn)(const struct packed_tile *t, struct packed_steps law,
     COLUMNS(shape, 1, __VA_ARGS__)                                                                                             \
     COLUMNS(shape, 2, __VA_ARGS__)                                                                                             \
     COLUMNS(shape, 3, __VA_ARGS__)                                                                                             \
-    COLUMNS(shape, 4, __VA_ARGS__)                                                                                             \
-    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3, shape##_4};
+    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3};
 
 SHAPE(deep, 32, 8, law.bias, false, false)
 SHAPE(middling, 32, 4, law.bias, false, false)
