@@ -402,7 +402,7 @@ class Settings(Cli):
     def test_mistakes(self):
         self.refused(2, "--help", )
         self.refused(2, "unknown command 'frobnicate'", "frobnicate")
-        for name in ("serve", "ctl", "profile", "topo", "plan", "doctor", "tune", "repack", "dials"):
+        for name in ("serve", "ctl", "topo", "plan", "doctor", "tune", "repack", "dials"):
             self.refused(2, f"{name} is not in this version", name, "--whatever")
         self.refused(2, "--memory is not in this version", "run", "--memory", "1G", "-p", "x")
         self.refused(2, "unknown option --nonsense", "run", "--nonsense")
