@@ -6,7 +6,7 @@
 set -eu
 
 run="gcc make cmake ninja-build pkg-config libhwloc-dev libjansson-dev libxxhash-dev libedit-dev"
-test="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev cppcheck shellcheck gcc-mingw-w64-x86-64 wine wine64 qemu-user python3 git dpkg-dev patch"
+test="clang clang-format clang-tidy libclang-rt-dev libcmocka-dev cppcheck shellcheck gcc-mingw-w64-x86-64 wine wine64 qemu-user python3 git dpkg-dev patch"
 
 case "${1:-}" in
 run) want=$run ;;
