@@ -73,12 +73,16 @@ MC_INLINE __m256 halves_at(const void *p)
     return _mm256_cvtph_ps(_mm_load_si128(p));
 }
 
-/* Asks for n bytes of a group's body (body_bytes, starting at `body`), PACKED_AHEAD further on than byte `at`; past its end
- * that is in the group that the same stream comes to next, `next` bytes on. */
-MC_INLINE void ask_ahead(const uint8_t *body, size_t body_bytes, size_t next, size_t at, size_t n)
+/* What to ask for when a group has come to byte `at` of its body (body_bytes, starting at `body`): PACKED_AHEAD further on;
+ * past its end that is in the group that the same stream comes to next, `next` bytes on. */
+MC_INLINE const char *ahead_of(const uint8_t *body, size_t body_bytes, size_t next, size_t at)
 {
     const size_t to = at + PACKED_AHEAD;
-    const char *p = (const char *)body + (to < body_bytes ? to : to - body_bytes + next);
+    return (const char *)body + (to < body_bytes ? to : to - body_bytes + next);
+}
+
+MC_INLINE void ask(const char *p, size_t n)
+{
     MC_OPAQUE_POINTER(p); /* else GCC keeps the address of every line in a variable of its own */
     MC_UNROLL for (size_t i = 0; i < n; i += 64) _mm_prefetch(p + i, _MM_HINT_T0);
 }
@@ -212,6 +216,13 @@ MC_INLINE size_t packed_take(size_t left)
 {
     const size_t times = (left + PACKED_TILE_COLS - 1) / PACKED_TILE_COLS;
     return (left + times - 1) / times;
+}
+
+/* Asks for the next 256 bytes of each column, which are far from each other and no stream the hardware could see. */
+MC_INLINE void ask_columns(const void *const *rows, size_t cols, size_t at)
+{
+    for (size_t c = 0; c < cols; c++)
+        for (size_t i = 0; i < 256; i += 64) _mm_prefetch((const char *)rows[c] + at + i, _MM_HINT_T1);
 }
 
 /* One column of activations at some block: codes, scales, and what the bias is multiplied with. */

@@ -357,8 +357,9 @@ MC_INLINE __m256 finish(enum quant_type type, __m256 acc, const uint8_t *head, _
     return _mm256_fmadd_ps(_mm256_mul_ps(d, da), _mm256_cvtepi32_ps(a), acc);
 }
 
-/* Block b of the columns at hand of one group; acc[c]: 16 rows. */
-MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *head, const uint8_t *p,
+/* Block b of the columns at hand of one group; acc[c]: 16 rows. Asks for as much from `ahead` on, a share with each 64 columns.
+ */
+MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *head, const uint8_t *p, const char *ahead,
                             const struct packed_act x[4], size_t b, __m256i table, float acc[4][16])
 {
     const unsigned per = is_flipped(type) ? 2 : 1;
@@ -370,6 +371,7 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
         MC_UNROLL for (unsigned h = 0; h < 2; h++) s.a[h][c] = s.c[h][c] = _mm256_setzero_si256();
     }
     for (unsigned i = 0; i < 4; i++) {
+        ask(ahead + i * (body_bytes(type) / 4), body_bytes(type) / 4);
         if (form_of(type).scales == NO_PAIRS)
             direct_64_plain(type, cols, p, q, sums, i, table, &s);
         else
@@ -400,8 +402,8 @@ MC_INLINE void direct(enum quant_type type, unsigned cols, const struct job *j, 
         for (size_t g = 0; g < groups; g++) {
             const uint8_t *group = w + g * j->bytes, *body = group + j->head;
             const size_t at = (i0 / 256 + b) * body_bytes(type);
-            ask_ahead(body, j->bytes - j->head, groups * j->bytes, at, body_bytes(type));
-            direct_block(type, cols, group + (i0 / 256 + b) * head_bytes(form_of(type)), body + at, x, b, table, acc[g]);
+            const char *ahead = ahead_of(body, j->bytes - j->head, groups * j->bytes, at);
+            direct_block(type, cols, group + (i0 / 256 + b) * head_bytes(form_of(type)), body + at, ahead, x, b, table, acc[g]);
         }
     for (size_t g = 0; g < groups; g++)
         for (size_t c = 0; c < cols; c++) memcpy(j->y[c] + 16 * (g0 + g), acc[g][c], sizeof acc[g][c]);
@@ -491,6 +493,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
     struct packed_tile t;
     for (size_t b = 0; b < j->k / 256; b++) {
         for (size_t c = 0; c < cols; c++) x[c] = act_at(type, true, rows[c], j->k, 256 * b, 256, c, &room);
+        ask_columns(rows, cols, 256 * (b + 1));
         for (size_t g = 0; g < n_groups; g++) {
             const uint8_t *group = j->w + g * j->bytes, *body = group + j->head + b * body_bytes(type);
             fill_tile(type, &t, body, group + b * head_bytes(form_of(type)));

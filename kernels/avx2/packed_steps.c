@@ -250,7 +250,7 @@ MC_INLINE void direct(enum quant_type type, unsigned cols, const struct job *j, 
         for (size_t g = 0; g < groups; g++) {
             const uint8_t *group = w + g * j->bytes, *body = group + j->head;
             const size_t at = (i0 / 32 + b) * step_bytes(type);
-            ask_ahead(body, j->bytes - j->head, groups * j->bytes, at, step_bytes(type));
+            ask(ahead_of(body, j->bytes - j->head, groups * j->bytes, at), step_bytes(type));
             direct_block(type, cols, group, body + at, i0 / 32, x, b, table, acc[g]);
         }
     for (size_t g = 0; g < groups; g++)
@@ -300,6 +300,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
     for (size_t i = 0; i < j->k; i += 256) {
         const size_t n = j->k - i < 256 ? j->k - i : 256;
         for (size_t c = 0; c < cols; c++) x[c] = act_at(law, rows[c], j->k, i, n, c, &room);
+        ask_columns(rows, cols, i + 256);
         for (size_t g = 0; g < n_groups; g++) {
             const uint8_t *group = j->w + g * j->bytes;
             const char *next = (const char *)group + j->bytes + j->head + i / 32 * step_bytes(type);
