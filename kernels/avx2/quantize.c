@@ -13,22 +13,23 @@
 /* Rows are read through const views; their writer takes the const away in this one place. */
 #define WRITABLE(type, p) ((type *)(uintptr_t)(p))
 
-MC_INLINE __m256 abs_ps(__m256 v)
+/* Magnitudes as bit patterns: these sort as the numbers do, and a NaN above all of them, so it is never lost. */
+MC_INLINE __m256i magnitudes(const float *x)
 {
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+    return _mm256_and_si256(_mm256_loadu_si256((const void *)x), _mm256_set1_epi32(0x7FFFFFFF));
 }
 
-MC_INLINE float max_lane(__m256 v)
+MC_INLINE float max_lane(__m256i v)
 {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epi32(m, _mm_unpackhi_epi64(m, m));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(m, _mm_srli_epi64(m, 32))));
 }
 
 MC_INLINE float max_magnitude(const float *x, int n)
 {
-    __m256 m = _mm256_setzero_ps();
-    for (int i = 0; i < n; i += 8) m = _mm256_max_ps(m, abs_ps(_mm256_loadu_ps(x + i)));
+    __m256i m = _mm256_setzero_si256();
+    for (int i = 0; i < n; i += 8) m = _mm256_max_epi32(m, magnitudes(x + i));
     return max_lane(m);
 }
 
@@ -75,8 +76,8 @@ static void quantize_q8_0(void *row, const float *x, size_t k, size_t i0, size_t
 MC_INLINE float first_of_magnitude(const float *x, float amax)
 {
     for (int i = 0; i < 256; i += 8) {
-        const __m256 hit = _mm256_cmp_ps(abs_ps(_mm256_loadu_ps(x + i)), _mm256_set1_ps(amax), _CMP_EQ_OQ);
-        const unsigned mask = (unsigned)_mm256_movemask_ps(hit);
+        const __m256i hit = _mm256_cmpeq_epi32(magnitudes(x + i), _mm256_castps_si256(_mm256_set1_ps(amax)));
+        const unsigned mask = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(hit));
         if (mask) return x[i + __builtin_ctz(mask)];
     }
     return 0;

@@ -12,9 +12,15 @@
 /* Rows are read through const views; their writer takes the const away in this one place. */
 #define WRITABLE(type, p) ((type *)(uintptr_t)(p))
 
-MC_INLINE __m512 magnitudes(__m512 v)
+/* Magnitudes as bit patterns: these sort as the numbers do, and a NaN above all of them, so it is never lost. */
+MC_INLINE __m512i magnitudes(__m512 v)
 {
-    return _mm512_and_ps(v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FFFFFFF)));
+    return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7FFFFFFF));
+}
+
+MC_INLINE float largest(__m512i magnitudes)
+{
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(_mm512_reduce_max_epi32(magnitudes))));
 }
 
 /* Nearest even, saturated to bytes; |v| is at most 127 apart from the last place. */
@@ -34,7 +40,7 @@ static void quantize_q8_0(void *row, const float *x, size_t k, size_t i0, size_t
     assert(i0 % 32 == 0 && i1 % 32 == 0 && i1 <= k);
     for (size_t b = i0 / 32; b < i1 / 32; b++) {
         const __m512 lo = _mm512_loadu_ps(x + 32 * b), hi = _mm512_loadu_ps(x + 32 * b + 16);
-        const float amax = _mm512_reduce_max_ps(_mm512_max_ps(magnitudes(lo), magnitudes(hi)));
+        const float amax = largest(_mm512_max_epi32(magnitudes(lo), magnitudes(hi)));
         const float d = amax / 127.0f, inv = amax < SMALLEST_SCALED ? 0 : 127.0f / amax;
         const __m512 scale = _mm512_set1_ps(inv);
         const __m256i q = _mm256_set_m128i(codes16(_mm512_mul_ps(hi, scale)), codes16(_mm512_mul_ps(lo, scale)));
@@ -52,11 +58,12 @@ static void quantize_q8_0(void *row, const float *x, size_t k, size_t i0, size_t
 /* The element of largest magnitude, with its sign; among equals the first one. */
 MC_INLINE float dominant(const float x[256], float *amax)
 {
-    __m512 most = _mm512_setzero_ps();
-    for (unsigned i = 0; i < 256; i += 16) most = _mm512_max_ps(most, magnitudes(_mm512_loadu_ps(x + i)));
-    *amax = _mm512_reduce_max_ps(most);
+    __m512i most = _mm512_setzero_si512();
+    for (unsigned i = 0; i < 256; i += 16) most = _mm512_max_epi32(most, magnitudes(_mm512_loadu_ps(x + i)));
+    *amax = largest(most);
+    most = _mm512_castps_si512(_mm512_set1_ps(*amax));
     for (unsigned i = 0; i < 256; i += 16) {
-        const __mmask16 here = _mm512_cmpeq_ps_mask(magnitudes(_mm512_loadu_ps(x + i)), _mm512_set1_ps(*amax));
+        const __mmask16 here = _mm512_cmpeq_epi32_mask(magnitudes(_mm512_loadu_ps(x + i)), most);
         if (here) return x[i + (unsigned)__builtin_ctz(here)];
     }
     return 0;

@@ -13,6 +13,13 @@
 
 #define SMALLEST_SCALED 0x1p-119f
 
+/* Saturated; a NaN gives -128, as the instructions do. */
+static int8_t code_of(float v)
+{
+    v = round_even(v);
+    return (int8_t)(v > 127 ? 127 : v >= -128 ? v : -128);
+}
+
 static int sum_codes(const int8_t *q, unsigned n)
 {
     int sum = 0;
@@ -29,10 +36,10 @@ static void quantize_q8_0(void *row, const float *x, size_t k, size_t i0, size_t
         float amax = 0;
         for (unsigned i = 0; i < 32; i++) {
             const float a = fabsf(x[32 * b + i]);
-            if (a > amax) amax = a;
+            if (a > amax || isnan(a)) amax = a; /* a NaN stays: the row must not look sound */
         }
         const float d = amax / 127.0f, inv = amax < SMALLEST_SCALED ? 0 : 127.0f / amax;
-        for (unsigned i = 0; i < 32; i++) q[32 * b + i] = (int8_t)round_even(x[32 * b + i] * inv);
+        for (unsigned i = 0; i < 32; i++) q[32 * b + i] = code_of(x[32 * b + i] * inv);
         const int sum = sum_codes(q + 32 * b, 32);
         WRITABLE(float, v.d)[b] = f16_to_f32(f32_to_f16(d));
         WRITABLE(int16_t, v.sum32)[b] = (int16_t)sum;
@@ -56,13 +63,10 @@ static void quantize_q8_k(void *row, const float *x, size_t k, size_t i0, size_t
         float amax = 0, mx = 0; /* the first of the largest, with its sign */
         for (unsigned i = 0; i < 256; i++) {
             const float a = fabsf(x[256 * b + i]);
-            if (a > amax) amax = a, mx = x[256 * b + i];
+            if (a > amax || isnan(a)) amax = a, mx = x[256 * b + i];
         }
         const float iscale = amax < SMALLEST_SCALED ? 0 : -127.0f / mx;
-        for (unsigned i = 0; i < 256; i++) {
-            const float code = round_even(x[256 * b + i] * iscale);
-            q[256 * b + i] = (int8_t)(code > 127 ? 127 : code);
-        }
+        for (unsigned i = 0; i < 256; i++) q[256 * b + i] = code_of(x[256 * b + i] * iscale);
         WRITABLE(float, v.d)[b] = amax < SMALLEST_SCALED ? 0 : 1.0f / iscale;
         write_sums(v.sum32, q, b, 32);
         write_sums(v.sum16, q, b, 16);

@@ -336,6 +336,17 @@ class Files(Cli):
         path = self.write("broken.gguf", bytes(data))
         self.refused(1, f"tensor {tensor['name']}: a weight at or near row 3 ", "inspect", path, "--check")
 
+    def test_a_weight_that_is_no_number_ends_the_run(self):
+        got = self.json("inspect", "--json", "--tensors")
+        for name in ("blk.2.attn_norm.weight", "blk.3.ffn_down_exps.weight"):
+            tensor = next(t for t in got["tensor_list"] if t["name"] == name)
+            data = bytearray(self.read(MODEL))
+            data[tensor["offset"]:tensor["offset"] + tensor["bytes"]] = b"\xff" * tensor["bytes"]
+            path = self.write("nan.gguf", bytes(data))
+            for isa in ("scalar", "auto"):
+                self.refused(1, "hold NaN", "run", "-m", path, "--isa", isa, "-p", "Hello!")
+            self.refused(1, "hold NaN", "logits", "-m", path, "--tokens", "0,5", "-o", self.path("l"))
+
     def test_cut_and_foreign_files(self):
         data = self.read(MODEL)
         for name, content in (("cut", data[:-1000]), ("head", data[:5000]), ("text", b"hello"), ("empty", b"")):
