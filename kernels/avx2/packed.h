@@ -149,6 +149,15 @@ MC_INLINE __m256i field_2_quick(const uint8_t *p, int v)
     return masked(shift_right(codes_at_once(p + 64 * (v / 4)), v % 4 / 2 * 4), v % 2 ? 12 : 3);
 }
 
+/* -bias times the sum of 16 activations, in every lane. */
+MC_INLINE __m256i bias_sum_16(const char *q, int bias)
+{
+    const __m128i words = _mm_maddubs_epi16(_mm_set1_epi8((char)bias), _mm_loadu_si128((const void *)q));
+    __m128i s = _mm_madd_epi16(words, _mm_set1_epi16(-1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1));
+    return _mm256_broadcastd_epi32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E)));
+}
+
 /* ---- weights of 8 bits ----
  * |a| is the unsigned operand of vpmaddubsw, w * sign(a) the signed one. -w is ~w + 1, and w = -128 must not be negated, so
  * the weight is only complemented where a is negative: |a| * ~w = a * w - |a| there. Hence

@@ -174,15 +174,6 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p
         add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
 }
 
-/* -bias times the sum of 16 activations, in every lane. */
-MC_INLINE __m256i bias_sum_16(const char *q, int bias)
-{
-    const __m128i words = _mm_maddubs_epi16(_mm_set1_epi8((char)bias), _mm_loadu_si128((const void *)q));
-    __m128i s = _mm_madd_epi16(words, _mm_set1_epi16(-1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1));
-    return _mm256_broadcastd_epi32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E)));
-}
-
 /* What step s of block b starts its sum with, in every lane. */
 MC_INLINE __m256i first_sum(struct packed_steps law, const struct packed_act *x, size_t b, unsigned s)
 {

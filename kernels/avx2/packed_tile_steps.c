@@ -4,14 +4,6 @@
  * broadcast of an activation; y is the float accumulator between tiles. */
 #include "kernels/avx2/packed.h"
 
-MC_INLINE __m256i bias_sum_16(const char *q, int bias) /* of 16 activations, times -bias */
-{
-    const __m128i words = _mm_maddubs_epi16(_mm_set1_epi8((char)bias), _mm_loadu_si128((const void *)q));
-    __m128i s = _mm_madd_epi16(words, _mm_set1_epi16(-1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1));
-    return _mm256_broadcastd_epi32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E)));
-}
-
 MC_INLINE __m256i first_sum(struct packed_steps law, const struct packed_act *x, size_t s)
 {
     const size_t b = s * law.step / 32;
