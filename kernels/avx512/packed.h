@@ -23,7 +23,7 @@ enum {
     PACKED_DIRECT_COLS = 4,
     PACKED_COLS = 64,     /* columns that share an unpacked tile; their rows should stay in L2 */
     PACKED_TILE_COLS = 6, /* at a time: 2 tiles x 6 columns of sums fill the registers */
-    PACKED_AHEAD = 2048,  /* bytes from the line in use to the one that is asked for */
+    PACKED_AHEAD = 1536,  /* bytes from the line in use to the one that is asked for */
 };
 
 void avx512_init_packed_steps(struct kern_table *t);
@@ -60,15 +60,19 @@ MC_INLINE __m512 halves_at(const void *p)
 }
 
 /* `groups` groups of `bytes` bytes, whose bodies start at `body` in the first one, advance together and have come to byte `at`
- * of their bodies: asks for n bytes of each, PACKED_AHEAD further on, which at the end is in the next groups. */
-MC_INLINE void ask_ahead(unsigned groups, const uint8_t *body, size_t body_bytes, size_t bytes, size_t at, size_t n)
+ * of their bodies: the byte PACKED_AHEAD further on in the first one, which at the end is in the next groups. */
+MC_INLINE const uint8_t *ahead_of(unsigned groups, const uint8_t *body, size_t body_bytes, size_t bytes, size_t at)
 {
     const size_t to = at + PACKED_AHEAD;
-    const char *p = (const char *)body + (to < body_bytes ? to : to - body_bytes + groups * bytes);
-    for (unsigned g = 0; g < groups; g++, p += bytes) {
-        MC_OPAQUE_POINTER(p); /* else GCC keeps the address of every line in a variable of its own */
-        MC_UNROLL for (size_t i = 0; i < n; i += 64) _mm_prefetch(p + i, _MM_HINT_T0);
-    }
+    return body + (to < body_bytes ? to : to - body_bytes + groups * bytes);
+}
+
+/* Step i of n asks for its share of the `bytes` bytes at p. Requests that come in a bunch fill the queue of misses and stop the
+ * arithmetic; spread over it, both go on. */
+MC_INLINE void ask_share(const uint8_t *p, size_t bytes, unsigned i, unsigned n)
+{
+    const size_t lines = (bytes + 63) / 64;
+    MC_UNROLL for (size_t l = lines * i / n; l < lines * (i + 1) / n; l++) _mm_prefetch((const char *)p + 64 * l, _MM_HINT_T0);
 }
 
 /* The first lines of their heads. */

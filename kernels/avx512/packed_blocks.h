@@ -224,10 +224,11 @@ MC_INLINE __m512i shift_sum(const uint8_t *shifts, const char *sum8, unsigned n,
     return _mm512_dpwssd_epi32(_mm512_setzero_si512(), shift_pair(shifts, n, tables), dword_at(sum8 + 4 * n));
 }
 
-/* Columns 64i .. 64i + 63 of block b: two or four sub-blocks, taken in pairs. */
+/* Columns 64i .. 64i + 63 of block b: two or four sub-blocks, taken in pairs. Asks for as many bytes of each group at `ahead`.
+ */
 MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, const struct job *j, const uint8_t *p,
-                         const char *const x[4], size_t b, unsigned i, const struct pair_tables *tables, __m512i table,
-                         struct sums *s)
+                         const uint8_t *ahead, const char *const x[4], size_t b, unsigned i, const struct pair_tables *tables,
+                         __m512i table, struct sums *s)
 {
     const struct form f = form_of(type);
     const size_t at_sum = f.sub == 16 ? j->at.sum16 : j->at.sum32;
@@ -241,6 +242,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
             const unsigned h = at / half % 2;
             MC_UNROLL for (unsigned g = 0; g < groups; g++)
             {
+                ask_share(ahead + g * j->bytes, body_bytes(f) / 4, at, 16);
                 const __m512i u = code(type, codes + g * j->bytes + at / 8 * f.code_bytes, (int)(at % 8), table);
                 MC_UNROLL for (unsigned c = 0; c < cols; c++)
                 {
@@ -312,9 +314,9 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
         MC_UNROLL for (unsigned g = 0; g < groups; g++) MC_UNROLL for (unsigned c = 0; c < cols; c++) s.a[g][c] = s.c[g][c] =
             _mm512_setzero_si512();
         for (unsigned i = 0; i < 4; i++) {
-            ask_ahead(groups, w + j->head, j->bytes - j->head, j->bytes, b * body_bytes(f) + i * (body_bytes(f) / 4),
-                      body_bytes(f) / 4);
-            direct_64(type, groups, cols, j, w + j->head + b * body_bytes(f), x, b, i, &tables, table, &s);
+            const uint8_t *ahead =
+                ahead_of(groups, w + j->head, j->bytes - j->head, j->bytes, b * body_bytes(f) + i * (body_bytes(f) / 4));
+            direct_64(type, groups, cols, j, w + j->head + b * body_bytes(f), ahead, x, b, i, &tables, table, &s);
             if (f.sub == 256)
                 MC_UNROLL for (unsigned c = 0; c < cols; c++) s.c[0][c] =
                     _mm512_dpwssd_epi32(s.c[0][c], ones, dword_at(x[c] + j->at.sum32 + 16 * b + 4 * i));

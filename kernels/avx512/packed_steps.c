@@ -149,9 +149,9 @@ MC_INLINE void bias_sums_16(__m512i out[4], const void *q, int bias)
     out[3] = _mm512_shuffle_i32x4(s, s, 0xFF);
 }
 
-/* One step of 32 columns, or a pair of 16, for all groups and columns. */
+/* One step of 32 columns, or a pair of 16, for all groups and columns. Asks for as many bytes of each group at `ahead`. */
 MC_INLINE void direct_step(enum quant_type type, unsigned groups, unsigned cols, const struct job *j, const uint8_t *w,
-                           const char *const x[4], size_t b, __m512i table, __m512 acc[4][4])
+                           const uint8_t *ahead, const char *const x[4], size_t b, __m512i table, __m512 acc[4][4])
 {
     const struct packed_steps law = law_of(type);
     const __m512i minus_bias = _mm512_set1_epi32((uint16_t)-law.bias);
@@ -170,6 +170,7 @@ MC_INLINE void direct_step(enum quant_type type, unsigned groups, unsigned cols,
         MC_UNROLL for (unsigned g = 0; g < groups; g++) MC_UNROLL for (unsigned c = 0; c < cols; c++) sum[g][c] = init[c][s];
         MC_UNROLL for (unsigned v = s * 8 / steps; v < (s + 1) * 8 / steps; v++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
         {
+            ask_share(ahead + g * j->bytes, step_bytes(type), v, 8);
             const __m512i u = code(type, p + g * j->bytes, (int)v, table);
             MC_UNROLL for (unsigned c = 0; c < cols; c++) sum[g][c] =
                 _mm512_dpbusd_epi32(sum[g][c], u, dword_at(x[c] + 32 * b + 4 * v));
@@ -203,8 +204,8 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
     }
     ask_heads(groups, w + groups * j->bytes, j->bytes);
     for (size_t b = 0; b < j->k / 32; b++) {
-        ask_ahead(groups, w + j->head, j->bytes - j->head, j->bytes, b * step_bytes(type), step_bytes(type));
-        direct_step(type, groups, cols, j, w, x, b, table, acc);
+        const uint8_t *ahead = ahead_of(groups, w + j->head, j->bytes - j->head, j->bytes, b * step_bytes(type));
+        direct_step(type, groups, cols, j, w, ahead, x, b, table, acc);
     }
     MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
         _mm512_storeu_ps(j->y[c] + 16 * (g0 + g), acc[g][c]);

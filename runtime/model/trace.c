@@ -72,11 +72,13 @@ struct trace_cell trace_cell_at(const struct trace *t, uint32_t layer, enum trac
     struct trace_cell sum = {0};
     for (unsigned i = 0; i < t->n_workers; i++) {
         const struct trace_cell *c = &t->lanes[i].cells[(size_t)layer * TRACE_OPS + op];
-        if (i == 0) sum = (struct trace_cell){.calls = c->calls, .ns = c->ns};
+        if (i == 0) sum.calls = c->calls;
+        sum.ns += c->ns;
         sum.wait_ns += c->wait_ns;
         sum.bytes += c->bytes;
         sum.macs += c->macs;
     }
+    sum.ns /= t->n_workers;
     sum.wait_ns /= t->n_workers;
     return sum;
 }

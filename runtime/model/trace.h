@@ -45,7 +45,7 @@ MC_MUST_CHECK enum mc_code trace_create(uint32_t n_layer, unsigned n_workers, st
 void trace_destroy(struct trace *t);
 void trace_clear(struct trace *t);
 const char *trace_op_name(enum trace_op op);
-/* Sum over workers; ns of worker 0, wait_ns the mean. */
+/* Sum over workers; times are means, calls those of one. */
 struct trace_cell trace_cell_at(const struct trace *t, uint32_t layer, enum trace_op op);
 
 /* The rest is for the walk; t may be NULL. From here on the worker's time is that of `op` (TRACE_OPS: nobody's). */
