@@ -53,13 +53,20 @@ void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size);
  * belongs to the caller. "-" is standard input. */
 MC_MUST_CHECK enum mc_code os_file_read_all(const char *path, size_t max_bytes, char **data, size_t *size, struct mc_err *err);
 
-/* Writes a new file: create (truncate), write, finish. A full disk or missing right is MC_EIO naming the path; os_writer_abort
- * closes and removes the file. Exactly one of finish and abort must be called. */
+/* Writes a file: create, write, finish. Until finish nothing of the name is touched: the bytes go to PATH.part in the same
+ * folder (PATH.2.part ... where that is taken), and finish renames it over PATH. So a failed run, a killed process and a reader
+ * of the older file all keep the older file; a killed process leaves a .part. abort closes and removes the .part only. A link's
+ * target is replaced, not the link (Windows: a link that leads nowhere is); on Linux the new file has the rights of the one
+ * that it replaces. What is no regular file, a device or a pipe, is written directly, and so is standard output by whatever
+ * name. Refused with MC_EIO naming the path: a directory, an existing file without the right to write it, a folder that takes
+ * no new file; a full disk later. Exactly one of finish and abort must be called; both free w. */
 struct os_writer;
 MC_MUST_CHECK enum mc_code os_writer_create(const char *path, struct os_writer **out, struct mc_err *err);
 MC_MUST_CHECK enum mc_code os_writer_write(struct os_writer *w, const void *data, size_t size, struct mc_err *err);
 MC_MUST_CHECK enum mc_code os_writer_finish(struct os_writer *w, struct mc_err *err);
 void os_writer_abort(struct os_writer *w);
+/* Both names lead to one regular file: what must not be read and replaced in one run. */
+bool os_file_same(const char *a, const char *b);
 
 /* ---- memory (os_memory.c) --------------------------------------------------------------------------------------- */
 

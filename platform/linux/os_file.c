@@ -4,8 +4,9 @@
  * hanging in open; for the regular file that is left the flag means nothing. os_file_read_all is different on purpose: a
  * prompt may come from a pipe (`<(command)`, /dev/stdin), so it takes whatever read() gives, up to its limit.
  *
- * The writer keeps 64 KiB so that callers may write line by line. Its file is not synced to the disk: a full disk
- * shows in write() or close(), and none of our outputs has to survive a power cut. */
+ * The writer keeps 64 KiB so that callers may write line by line. A regular file is written under another name beside its place
+ * and renamed at the end, so that whatever ends the process leaves an older file whole. Nothing is synced to the disk: a full
+ * disk shows in write() or close(), and none of our outputs has to survive a power cut. */
 #include "platform/os.h"
 
 #include "platform/linux/os_linux.h"
@@ -13,11 +14,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WRITER_BUFFER_BYTES = 64 * 1024, READ_STEP_BYTES = 64 * 1024 };
+enum { WRITER_BUFFER_BYTES = 64 * 1024, READ_STEP_BYTES = 64 * 1024, LINKS_MAX = 40, PARTS_MAX = 100 };
 
 struct os_file {
     int fd;
@@ -27,9 +30,10 @@ struct os_file {
 
 struct os_writer {
     int fd;
-    bool is_regular; /* only such a file is removed by abort: never /dev/null */
     size_t n_used;
-    char *path;
+    char *path;            /* as the caller named it */
+    char target[PATH_MAX]; /* the same without symbolic links */
+    char part[PATH_MAX];   /* what is written; empty when the target is (devices, pipes, standard output) */
     char buffer[WRITER_BUFFER_BYTES];
 };
 
@@ -172,28 +176,89 @@ enum mc_code os_file_read_all(const char *path, size_t max_bytes, char **data, s
     return code;
 }
 
+/* `path` with the links that its last part may be followed, also where they lead to nothing yet. */
+static enum mc_code follow_links(const char *path, char out[PATH_MAX], struct mc_err *err)
+{
+    char link[PATH_MAX];
+    size_t n = strlen(path);
+    if (n >= PATH_MAX) return mc_fail(err, MC_EIO, ENAMETOOLONG, "%s: cannot create: the name is too long", path);
+    memcpy(out, path, n + 1);
+    for (int hop = 0; hop < LINKS_MAX; hop++) {
+        const ssize_t got = readlink(out, link, sizeof link);
+        if (got < 0) return MC_OK; /* no link; or nothing, or nothing to be seen: creating will tell */
+        const char *const slash = strrchr(out, '/');
+        const size_t keep = link[0] == '/' || !slash ? 0 : (size_t)(slash - out) + 1;
+        n = keep + (size_t)got;
+        if (n >= PATH_MAX) return mc_fail(err, MC_EIO, ENAMETOOLONG, "%s: cannot create: it links to a name too long", path);
+        memcpy(out + keep, link, (size_t)got);
+        out[n] = '\0';
+    }
+    return mc_fail(err, MC_EIO, ELOOP, "%s: cannot create: its links lead in a circle", path);
+}
+
+/* Opens a file of a new name beside the target. A name that is taken belongs to another process, or to one that was killed. */
+static enum mc_code open_part(struct os_writer *w, struct mc_err *err)
+{
+    for (int i = 1; i <= PARTS_MAX; i++) {
+        const int n = i == 1 ? snprintf(w->part, sizeof w->part, "%s.part", w->target)
+                             : snprintf(w->part, sizeof w->part, "%s.%d.part", w->target, i);
+        if (n < 0 || (size_t)n >= sizeof w->part)
+            return mc_fail(err, MC_EIO, ENAMETOOLONG, "%s: cannot create: the name is too long", w->path);
+        do w->fd = open(w->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+        while (w->fd < 0 && errno == EINTR && !os_interrupted());
+        if (w->fd >= 0) return MC_OK;
+        if (errno != EEXIST)
+            return mc_fail(err, MC_EIO, errno, "%s: cannot create, for it is written as %s first: %m", w->path, w->part);
+    }
+    return mc_fail(err, MC_EIO, EEXIST, "%s: cannot create: %s is there, and %d more of its kind; remove them", w->path,
+                   w->part, PARTS_MAX - 1);
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Decides between writing in place and writing beside, and opens. */
+static enum mc_code writer_open(struct os_writer *w, struct mc_err *err)
+{
+    struct stat st, out;
+    const bool exists = stat(w->path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode)) return mc_fail(err, MC_EIO, EISDIR, "%s: cannot create: it is a directory", w->path);
+    const bool is_stdout = exists && fstat(STDOUT_FILENO, &out) == 0 && same_file(&st, &out);
+    if (is_stdout || (exists && !S_ISREG(st.st_mode))) {
+        do w->fd = is_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3) : open(w->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        while (w->fd < 0 && errno == EINTR && !os_interrupted());
+        return w->fd < 0 ? mc_fail(err, MC_EIO, errno, "%s: cannot write to it: %m", w->path) : MC_OK;
+    }
+    if (exists && faccessat(AT_FDCWD, w->path, W_OK, AT_EACCESS))
+        return mc_fail(err, MC_EIO, errno, "%s: is there and cannot be replaced: %m", w->path);
+    enum mc_code code = follow_links(w->path, w->target, err);
+    if (!code) code = open_part(w, err);
+    if (!code && exists) { /* the new file is the old one's as far as we may say so */
+        if (fchown(w->fd, st.st_uid, st.st_gid)) errno = 0;
+        if (fchmod(w->fd, st.st_mode & 0777)) errno = 0;
+    }
+    return code;
+}
+
 enum mc_code os_writer_create(const char *path, struct os_writer **out, struct mc_err *err)
 {
-    struct os_writer *w = malloc(sizeof *w);
+    if (!*path) return mc_fail(err, MC_EARG, 0, "the name of the file to write is empty");
+    struct os_writer *w = calloc(1, sizeof *w);
     char *const copy = strdup(path);
     if (!w || !copy) {
         free(w);
         free(copy);
         return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to write the file", path);
     }
-    do w->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    while (w->fd < 0 && errno == EINTR && !os_interrupted());
-    if (w->fd < 0) {
-        const int e = errno;
+    w->path = copy;
+    const enum mc_code code = writer_open(w, err);
+    if (code) {
         free(w);
         free(copy);
-        errno = e;
-        return mc_fail(err, MC_EIO, e, "%s: cannot create: %m", path);
+        return code;
     }
-    struct stat st;
-    w->is_regular = fstat(w->fd, &st) == 0 && S_ISREG(st.st_mode);
-    w->n_used = 0;
-    w->path = copy;
     *out = w;
     return MC_OK;
 }
@@ -237,27 +302,32 @@ static void writer_free(struct os_writer *w)
 
 enum mc_code os_writer_finish(struct os_writer *w, struct mc_err *err)
 {
-    const enum mc_code code = writer_flush(w, err);
+    enum mc_code code = writer_flush(w, err);
     if (code) {
         os_writer_abort(w);
         return code;
     }
-    if (close(w->fd) && errno != EINTR) { /* the descriptor is gone in any case */
-        const enum mc_code failed = mc_fail(err, MC_EIO, errno, "%s: cannot finish writing: %m", w->path);
-        if (w->is_regular) unlink(w->path);
-        writer_free(w);
-        return failed;
-    }
+    if (close(w->fd) && errno != EINTR) /* the descriptor is gone in any case */
+        code = mc_fail(err, MC_EIO, errno, "%s: cannot finish writing: %m", w->path);
+    if (!code && w->part[0] && rename(w->part, w->target))
+        code = mc_fail(err, MC_EIO, errno, "%s: cannot put %s into its place: %m", w->path, w->part);
+    if (code && w->part[0]) unlink(w->part);
     writer_free(w);
-    return MC_OK;
+    return code;
 }
 
 void os_writer_abort(struct os_writer *w)
 {
     if (!w) return;
-    if (w->is_regular) unlink(w->path);
+    if (w->part[0]) unlink(w->part);
     close(w->fd);
     writer_free(w);
+}
+
+bool os_file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) && same_file(&x, &y);
 }
 
 bool os_file_exists(const char *path)

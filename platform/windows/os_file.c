@@ -2,17 +2,21 @@
  *
  * Files are opened by their UTF-16 name and shared with everybody, as on Linux. What CreateFile opens need not be on a disk
  * (CON, a named pipe); GetFileType tells, and nothing here waits for such a thing. A positioned read is ReadFile with an
- * OVERLAPPED offset on a plain handle: right from any number of threads, though the system does them one by one. */
+ * OVERLAPPED offset on a plain handle: right from any number of threads, though the system does them one by one.
+ *
+ * The writer writes a file on a disk under another name beside its place and moves it there at the end, so that whatever ends
+ * the process leaves an older file whole. */
 #include "platform/os.h"
 
 #include "platform/windows/os_windows.h"
 #include "platform/windows/utf16.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <windows.h>
 
-enum { WRITER_BUFFER_BYTES = 64 * 1024, READ_STEP_BYTES = 64 * 1024, CALL_BYTES_MAX = 1 << 30 };
+enum { WRITER_BUFFER_BYTES = 64 * 1024, READ_STEP_BYTES = 64 * 1024, CALL_BYTES_MAX = 1 << 30, PARTS_MAX = 100 };
 
 struct os_file {
     HANDLE handle;
@@ -22,9 +26,10 @@ struct os_file {
 
 struct os_writer {
     HANDLE handle;
-    bool is_regular; /* only such a file is removed by abort */
     size_t n_used;
-    char *path;
+    char *path;   /* as the caller named it */
+    char *target; /* the same without links; NULL, like part, for devices and pipes */
+    char *part;   /* what is written */
     char buffer[WRITER_BUFFER_BYTES];
 };
 
@@ -197,28 +202,95 @@ enum mc_code os_file_read_all(const char *path, size_t max_bytes, char **data, s
     return code;
 }
 
-enum mc_code os_writer_create(const char *path, struct os_writer **out, struct mc_err *err)
+/* The name that the system has for an open file, links followed; NULL when memory ran out or it does not tell. */
+static char *final_name(HANDLE h)
 {
-    struct os_writer *w = malloc(sizeof *w);
-    char *const copy = strdup(path);
-    if (!w || !copy) {
-        free(w);
-        free(copy);
-        return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to write the file", path);
+    const DWORD cap = GetFinalPathNameByHandleW(h, NULL, 0, FILE_NAME_NORMALIZED);
+    wchar_t *const wide = cap ? malloc(((size_t)cap + 1) * sizeof *wide) : NULL;
+    const DWORD n = wide ? GetFinalPathNameByHandleW(h, wide, cap + 1, FILE_NAME_NORMALIZED) : 0;
+    char *const name = n > 0 && n <= cap ? utf8_from_utf16(wide) : NULL;
+    free(wide);
+    return name;
+}
+
+/* Opens a file of a new name beside the target. A name that is taken belongs to another process, or to one that was killed. */
+static enum mc_code open_part(struct os_writer *w, struct mc_err *err)
+{
+    const size_t cap = strlen(w->target) + 16;
+    w->part = malloc(cap);
+    if (!w->part) return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to write the file", w->path);
+    for (int i = 1; i <= PARTS_MAX; i++) {
+        if (i == 1)
+            snprintf(w->part, cap, "%s.part", w->target);
+        else
+            snprintf(w->part, cap, "%s.%d.part", w->target, i);
+        wchar_t *const wide = utf16_path(w->part);
+        if (!wide) return mc_fail(err, MC_EARG, 0, "%s: cannot create: the name is not UTF-8", w->path);
+        w->handle = CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, CREATE_NEW,
+                                FILE_ATTRIBUTE_NORMAL, NULL);
+        const DWORD e = GetLastError();
+        free(wide);
+        if (w->handle != INVALID_HANDLE_VALUE) return MC_OK;
+        if (e != ERROR_FILE_EXISTS) {
+            char text[ERROR_TEXT_CAP];
+            return mc_fail(err, MC_EIO, (int)e, "%s: cannot create, for it is written as %s first: %s", w->path, w->part,
+                           windows_error_text(e, text));
+        }
     }
+    return mc_fail(err, MC_EIO, ERROR_FILE_EXISTS, "%s: cannot create: %s is there, and %d more of its kind; remove them",
+                   w->path, w->part, PARTS_MAX - 1);
+}
+
+/* Decides between writing in place and writing beside, and opens. */
+static enum mc_code writer_open(struct os_writer *w, struct mc_err *err)
+{
     struct mc_err why = {.code = MC_OK};
-    w->handle = open_handle(path, GENERIC_WRITE, CREATE_ALWAYS, "create", &why);
-    if (w->handle == INVALID_HANDLE_VALUE) {
-        free(w);
-        free(copy);
+    const HANDLE h = open_handle(w->path, GENERIC_WRITE, OPEN_EXISTING, "write to it", &why);
+    if (h == INVALID_HANDLE_VALUE && why.os_code != ERROR_FILE_NOT_FOUND && why.os_code != ERROR_PATH_NOT_FOUND) {
         if (err) *err = why;
         return why.code;
     }
-    w->is_regular = GetFileType(w->handle) == FILE_TYPE_DISK;
-    w->n_used = 0;
-    w->path = copy;
-    *out = w;
-    return MC_OK;
+    if (h != INVALID_HANDLE_VALUE && GetFileType(h) != FILE_TYPE_DISK) {
+        w->handle = h;
+        return MC_OK;
+    }
+    if (h != INVALID_HANDLE_VALUE) {
+        BY_HANDLE_FILE_INFORMATION info;
+        /* for an administrator opening it may succeed all the same */
+        const bool locked = GetFileInformationByHandle(h, &info) && (info.dwFileAttributes & FILE_ATTRIBUTE_READONLY);
+        w->target = final_name(h);
+        CloseHandle(h);
+        if (locked)
+            return mc_fail(err, MC_EIO, ERROR_ACCESS_DENIED, "%s: is there and cannot be replaced: it is read-only", w->path);
+    }
+    if (!w->target) w->target = strdup(w->path);
+    if (!w->target) return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to write the file", w->path);
+    return open_part(w, err);
+}
+
+static void writer_free(struct os_writer *w)
+{
+    free(w->part);
+    free(w->target);
+    free(w->path);
+    free(w);
+}
+
+enum mc_code os_writer_create(const char *path, struct os_writer **out, struct mc_err *err)
+{
+    if (!*path) return mc_fail(err, MC_EARG, 0, "the name of the file to write is empty");
+    struct os_writer *w = calloc(1, sizeof *w);
+    if (w) w->path = strdup(path);
+    if (!w || !w->path) {
+        free(w);
+        return mc_fail(err, MC_ENOMEM, 0, "%s: no memory to write the file", path);
+    }
+    const enum mc_code code = writer_open(w, err);
+    if (code)
+        writer_free(w);
+    else
+        *out = w;
+    return code;
 }
 
 static enum mc_code write_all(struct os_writer *w, const char *p, size_t size, struct mc_err *err)
@@ -252,28 +324,63 @@ enum mc_code os_writer_write(struct os_writer *w, const void *data, size_t size,
     return MC_OK;
 }
 
-static void writer_close(struct os_writer *w, bool remove_file)
+/* Moves the finished part into its place, or removes it. */
+static enum mc_code move_part(const struct os_writer *w, struct mc_err *err)
 {
-    CloseHandle(w->handle);
-    if (remove_file && w->is_regular) {
-        wchar_t *const wide = utf16_path(w->path);
-        if (wide) (void)DeleteFileW(wide);
-        free(wide);
+    enum mc_code code = MC_OK;
+    wchar_t *const from = utf16_path(w->part), *const to = utf16_path(w->target);
+    if (!from || !to) {
+        code = mc_fail(err, MC_ENOMEM, 0, "%s: no memory to rename %s", w->path, w->part);
+    } else if (!MoveFileExW(from, to, MOVEFILE_REPLACE_EXISTING)) {
+        const DWORD e = GetLastError();
+        char text[ERROR_TEXT_CAP];
+        code =
+            mc_fail(err, MC_EIO, (int)e, "%s: cannot put %s into its place: %s", w->path, w->part, windows_error_text(e, text));
+        (void)DeleteFileW(from);
     }
-    free(w->path);
-    free(w);
+    free(from);
+    free(to);
+    return code;
 }
 
 enum mc_code os_writer_finish(struct os_writer *w, struct mc_err *err)
 {
-    const enum mc_code code = writer_flush(w, err);
-    writer_close(w, code != MC_OK);
+    enum mc_code code = writer_flush(w, err);
+    if (code) {
+        os_writer_abort(w);
+        return code;
+    }
+    CloseHandle(w->handle);
+    if (w->part) code = move_part(w, err);
+    writer_free(w);
     return code;
 }
 
 void os_writer_abort(struct os_writer *w)
 {
-    if (w) writer_close(w, true);
+    if (!w) return;
+    CloseHandle(w->handle);
+    wchar_t *const wide = w->part ? utf16_path(w->part) : NULL;
+    if (wide) (void)DeleteFileW(wide);
+    free(wide);
+    writer_free(w);
+}
+
+/* What names a file on a disk, whatever its name; false when there is none at `path`. */
+static bool file_identity(const char *path, BY_HANDLE_FILE_INFORMATION *out)
+{
+    const HANDLE h = open_handle(path, 0, OPEN_EXISTING, "open", NULL);
+    if (h == INVALID_HANDLE_VALUE) return false;
+    const bool known = GetFileType(h) == FILE_TYPE_DISK && GetFileInformationByHandle(h, out);
+    CloseHandle(h);
+    return known;
+}
+
+bool os_file_same(const char *a, const char *b)
+{
+    BY_HANDLE_FILE_INFORMATION x, y;
+    return file_identity(a, &x) && file_identity(b, &y) && x.dwVolumeSerialNumber == y.dwVolumeSerialNumber &&
+           x.nFileIndexHigh == y.nFileIndexHigh && x.nFileIndexLow == y.nFileIndexLow;
 }
 
 bool os_file_exists(const char *path)

@@ -11,6 +11,12 @@
 
 #include <cmocka.h>
 
+#ifdef _WIN32
+#include "platform/windows/utf16.h"
+
+#include <windows.h>
+#endif
+
 static uint8_t pattern(size_t i)
 {
     return (uint8_t)(i * 31 + (i >> 8) + 1);
@@ -35,10 +41,24 @@ static void make_file(const char *path, size_t size)
 
 static void remove_file(const char *path)
 {
-    struct os_writer *w;
-    assert_int_equal(os_writer_create(path, &w, NULL), MC_OK);
-    os_writer_abort(w);
+#ifdef _WIN32
+    wchar_t *const wide = utf16_path(path);
+    assert_true(DeleteFileW(wide));
+    free(wide);
+#else
+    assert_int_equal(remove(path), 0);
+#endif
     assert_false(os_file_exists(path));
+}
+
+static void expect_file(const char *path, size_t size)
+{
+    char *data;
+    size_t got;
+    assert_int_equal(os_file_read_all(path, size, &data, &got, NULL), MC_OK);
+    assert_int_equal(got, size);
+    for (size_t i = 0; i < size; i++) assert_int_equal((uint8_t)data[i], pattern(i));
+    free(data);
 }
 
 static void a_missing_file_is_named(void **state)
@@ -184,30 +204,101 @@ static void names_are_utf8(void **state)
     remove_file(path);
 }
 
-static void a_writer_truncates_and_abort_removes(void **state)
+static void a_writer_replaces_what_is_there(void **state)
 {
     (void)state;
     static const char path[] = "test_os_file-writer.tmp";
     struct mc_err err;
-    struct os_file *f;
     struct os_writer *w;
-    make_file(path, 5000);
-    make_file(path, 200000); /* one piece larger than the buffer follows */
-    static uint8_t big[150000];
+    make_file(path, 200000);
+    static uint8_t big[150000]; /* one piece larger than the buffer */
     for (size_t i = 0; i < sizeof big; i++) big[i] = pattern(i);
     assert_int_equal(os_writer_create(path, &w, &err), MC_OK);
     assert_int_equal(os_writer_write(w, big, 10, &err), MC_OK);
     assert_int_equal(os_writer_write(w, big + 10, sizeof big - 10, &err), MC_OK);
+    expect_file(path, 200000); /* until finish the older file is there */
     assert_int_equal(os_writer_finish(w, &err), MC_OK);
-    assert_int_equal(os_file_open(path, &f, &err), MC_OK);
-    assert_int_equal(os_file_size(f), sizeof big);
-    static uint8_t back[sizeof big];
-    assert_int_equal(os_file_read_at(f, 0, back, sizeof back, &err), MC_OK);
-    assert_memory_equal(back, big, sizeof big);
-    os_file_close(f);
+    expect_file(path, sizeof big);
+    assert_false(os_file_exists("test_os_file-writer.tmp.part"));
     remove_file(path);
+}
+
+static void a_writer_that_gives_up_leaves_the_older_file(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-keep.tmp", part[] = "test_os_file-keep.tmp.part";
+    struct mc_err err;
+    struct os_writer *w;
+    assert_int_equal(os_writer_create(path, &w, &err), MC_OK); /* nothing there: nothing is left */
+    assert_int_equal(os_writer_write(w, "x", 1, &err), MC_OK);
+    assert_true(os_file_exists(part));
+    os_writer_abort(w);
+    assert_false(os_file_exists(path));
+    assert_false(os_file_exists(part));
+    make_file(path, 5000);
+    assert_int_equal(os_writer_create(path, &w, &err), MC_OK);
+    static uint8_t big[150000];
+    assert_int_equal(os_writer_write(w, big, sizeof big, &err), MC_OK);
+    os_writer_abort(w);
+    expect_file(path, 5000);
+    assert_false(os_file_exists(part));
+    remove_file(path);
+}
+
+/* Two at a time, and one whose .part was left by a process that was killed: nobody writes into another's file. */
+static void writers_of_one_name_do_not_meet(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_file-two.tmp", left[] = "test_os_file-two.tmp.part";
+    struct mc_err err;
+    struct os_writer *a, *b;
+    make_file(left, 77);
+    assert_int_equal(os_writer_create(path, &a, &err), MC_OK);
+    assert_int_equal(os_writer_create(path, &b, &err), MC_OK);
+    assert_int_equal(os_writer_write(a, "a", 1, &err), MC_OK);
+    assert_int_equal(os_writer_write(b, "bb", 2, &err), MC_OK);
+    assert_int_equal(os_writer_finish(a, &err), MC_OK);
+    char *data;
+    size_t size;
+    assert_int_equal(os_file_read_all(path, 10, &data, &size, &err), MC_OK);
+    assert_string_equal(data, "a");
+    free(data);
+    assert_int_equal(os_writer_finish(b, &err), MC_OK);
+    assert_int_equal(os_file_read_all(path, 10, &data, &size, &err), MC_OK);
+    assert_string_equal(data, "bb");
+    free(data);
+    expect_file(left, 77);
+    remove_file(left);
+    remove_file(path);
+}
+
+static void a_writer_without_a_place_is_refused(void **state)
+{
+    (void)state;
+    struct mc_err err;
+    struct os_writer *w = NULL;
     assert_int_equal(os_writer_create("no-such-folder/out.bin", &w, &err), MC_EIO);
     assert_non_null(strstr(err.msg, "no-such-folder/out.bin"));
+    assert_int_equal(os_writer_create(".", &w, &err), MC_EIO);
+    assert_non_null(strstr(err.msg, "directory"));
+    assert_int_equal(os_writer_create("", &w, &err), MC_EARG);
+    assert_null(w);
+}
+
+static void two_names_of_one_file(void **state)
+{
+    (void)state;
+    static const char a[] = "test_os_file-one.tmp", b[] = "test_os_file-other.tmp";
+    make_file(a, 10);
+    make_file(b, 10);
+    assert_true(os_file_same(a, a));
+    assert_true(os_file_same(a, "./test_os_file-one.tmp"));
+    assert_false(os_file_same(a, b));
+    assert_false(os_file_same(a, "no-such-file.bin"));
+    assert_false(os_file_same("no-such-file.bin", "no-such-file.bin"));
+    assert_false(os_file_same(".", "."));
+    remove_file(a);
+    remove_file(b);
 }
 
 static void closing_nothing_is_allowed(void **state)
@@ -228,7 +319,11 @@ int main(void)
         cmocka_unit_test(an_empty_file_has_no_map),
         cmocka_unit_test(reads_small_files_whole),
         cmocka_unit_test(names_are_utf8),
-        cmocka_unit_test(a_writer_truncates_and_abort_removes),
+        cmocka_unit_test(a_writer_replaces_what_is_there),
+        cmocka_unit_test(a_writer_that_gives_up_leaves_the_older_file),
+        cmocka_unit_test(writers_of_one_name_do_not_meet),
+        cmocka_unit_test(a_writer_without_a_place_is_refused),
+        cmocka_unit_test(two_names_of_one_file),
         cmocka_unit_test(closing_nothing_is_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

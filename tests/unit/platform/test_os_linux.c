@@ -90,6 +90,86 @@ static void a_full_disk_is_reported(void **state)
     assert_true(os_file_exists("/dev/full")); /* abort removes files, not devices */
 }
 
+static void expect_text(const char *path, const char *want)
+{
+    char *data;
+    size_t size;
+    assert_int_equal(os_file_read_all(path, 1000, &data, &size, NULL), MC_OK);
+    assert_string_equal(data, want);
+    free(data);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    struct mc_err err;
+    struct os_writer *w;
+    if (os_writer_create(path, &w, &err) || os_writer_write(w, text, strlen(text), &err) || os_writer_finish(w, &err))
+        fail_msg("%s", err.msg);
+}
+
+static void a_link_stays_and_its_target_is_replaced(void **state)
+{
+    (void)state;
+    static const char folder[] = "test_os_linux-links.tmp", a[] = "test_os_linux-links.tmp/a",
+                      b[] = "test_os_linux-links.tmp/b", target[] = "test_os_linux-links.tmp/target";
+    struct stat st;
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(symlink("b", a), 0);
+    assert_int_equal(symlink("target", b), 0);
+    write_text(a, "one"); /* leads to nothing yet */
+    expect_text(target, "one");
+    assert_int_equal(chmod(target, 0640), 0);
+    write_text(a, "two");
+    expect_text(target, "two");
+    assert_int_equal(stat(target, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_true(os_file_same(a, target));
+    assert_int_equal(lstat(a, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(lstat(b, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    unlink(target);
+    unlink(b);
+    assert_int_equal(symlink("a", b), 0);
+    struct mc_err err;
+    struct os_writer *w;
+    assert_int_equal(os_writer_create(a, &w, &err), MC_EIO);
+    assert_int_equal(err.os_code, ELOOP);
+    unlink(a);
+    unlink(b);
+    assert_int_equal(rmdir(folder), 0); /* nothing else was left */
+}
+
+static void pipes_and_standard_output_are_written_directly(void **state)
+{
+    (void)state;
+    static const char fifo[] = "test_os_linux-fifo.tmp", file[] = "test_os_linux-stdout.tmp";
+    char got[8] = {0};
+    unlink(fifo);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    const int fd = open(fifo, O_RDWR | O_NONBLOCK);
+    assert_true(fd >= 0);
+    write_text(fifo, "hello");
+    assert_int_equal(read(fd, got, sizeof got), 5);
+    assert_string_equal(got, "hello");
+    close(fd);
+    unlink(fifo);
+    /* a file behind standard output: what others print there stays, in order */
+    fflush(stdout);
+    const int saved = dup(STDOUT_FILENO), out = open(file, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    dup2(out, STDOUT_FILENO);
+    close(out);
+    const bool printed = write(STDOUT_FILENO, "1 ", 2) == 2;
+    write_text("/dev/stdout", "2 ");
+    write_text(file, "3 ");
+    const bool printed_again = write(STDOUT_FILENO, "4", 1) == 1;
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    assert_true(printed && printed_again);
+    expect_text(file, "1 2 3 4");
+    unlink(file);
+}
+
 /* Runs fn in a child; returns its wait status. The map tests need it also because cmocka puts its own SIGBUS handler in place
  * for each test, while ours is installed once a process. */
 static int in_child(void (*fn)(void))
@@ -121,6 +201,62 @@ static struct os_map *map_of(const char *path, struct os_file **f)
     CHECK(os_file_open(path, f, NULL) == MC_OK);
     CHECK(os_map_open(*f, &m, NULL) == MC_OK);
     return m;
+}
+
+static void write_without_the_right(void)
+{
+    struct mc_err err;
+    struct os_writer *w;
+    if (geteuid() == 0) CHECK(setresuid(65534, 65534, 65534) == 0);
+    CHECK(os_writer_create("test_os_linux-rights.tmp/locked", &w, &err) == MC_EIO);
+    CHECK(strstr(err.msg, "test_os_linux-rights.tmp/locked") && err.os_code == EACCES);
+    CHECK(chdir("test_os_linux-rights.tmp/closed") == 0);
+    CHECK(os_writer_create("file", &w, &err) == MC_EIO);
+    CHECK(strstr(err.msg, "file.part") && err.os_code == EACCES);
+}
+
+static void rights_are_asked_before_anything_is_done(void **state)
+{
+    (void)state;
+    static const char folder[] = "test_os_linux-rights.tmp", locked[] = "test_os_linux-rights.tmp/locked",
+                      closed[] = "test_os_linux-rights.tmp/closed", file[] = "test_os_linux-rights.tmp/closed/file";
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(chmod(folder, 0777), 0);
+    put_file(locked, "old", 3);
+    assert_int_equal(mkdir(closed, 0755), 0);
+    put_file(file, "old", 3);
+    assert_int_equal(chmod(file, 0666), 0);
+    assert_int_equal(chmod(locked, 0444), 0);
+    assert_int_equal(chmod(closed, 0555), 0);
+    assert_int_equal(in_child(write_without_the_right), 0);
+    expect_text(locked, "old");
+    expect_text(file, "old");
+    assert_int_equal(chmod(closed, 0755), 0);
+    unlink(file);
+    unlink(locked);
+    assert_int_equal(rmdir(closed), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void die_while_writing(void)
+{
+    static const char big[200000];
+    struct os_writer *w;
+    CHECK(os_writer_create("test_os_linux-killed.tmp", &w, NULL) == MC_OK);
+    CHECK(os_writer_write(w, big, sizeof big, NULL) == MC_OK);
+    raise(SIGKILL);
+}
+
+static void a_killed_writer_leaves_the_older_file(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_linux-killed.tmp";
+    put_file(path, "old", 3);
+    const int status = in_child(die_while_writing);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    expect_text(path, "old");
+    unlink("test_os_linux-killed.tmp.part");
+    unlink(path);
 }
 
 /* Three pages; cut to one byte, then to nothing. */
@@ -415,6 +551,10 @@ int main(void)
         cmocka_unit_test(pipes_and_devices_are_refused_at_once),
         cmocka_unit_test(standard_input_can_be_a_pipe),
         cmocka_unit_test(a_full_disk_is_reported),
+        cmocka_unit_test(a_link_stays_and_its_target_is_replaced),
+        cmocka_unit_test(pipes_and_standard_output_are_written_directly),
+        cmocka_unit_test(rights_are_asked_before_anything_is_done),
+        cmocka_unit_test(a_killed_writer_leaves_the_older_file),
         cmocka_unit_test(a_cut_file_reads_as_zeros),
         cmocka_unit_test(many_threads_survive_a_cut_file),
         cmocka_unit_test(the_table_of_maps_has_an_end),

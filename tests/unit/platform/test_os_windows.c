@@ -72,9 +72,15 @@ static void long_paths_work(void **state)
     assert_int_equal(os_file_open(path, &f, &err), MC_OK);
     assert_int_equal(os_file_size(f), 1);
     os_file_close(f);
-    assert_int_equal(os_writer_create(path, &w, &err), MC_OK);
-    os_writer_abort(w);
-    assert_false(os_file_exists(path));
+    assert_int_equal(os_writer_create(path, &w, &err), MC_OK); /* over the one that is there */
+    assert_int_equal(os_writer_write(w, "yy", 2, &err), MC_OK);
+    assert_int_equal(os_writer_finish(w, &err), MC_OK);
+    assert_int_equal(os_file_open(path, &f, &err), MC_OK);
+    assert_int_equal(os_file_size(f), 2);
+    os_file_close(f);
+    wchar_t *const file = utf16_path(path);
+    assert_true(DeleteFileW(file));
+    free(file);
     for (; n > n_top; n -= 41) {
         path[n] = '\0';
         wchar_t *const wide = utf16_path(path);
@@ -96,6 +102,25 @@ static void devices_and_pipes_are_refused(void **state)
     assert_true(pipe != INVALID_HANDLE_VALUE);
     assert_int_equal(os_file_open("\\\\.\\pipe\\modchip-test", &f, &err), MC_EIO);
     CloseHandle(pipe);
+}
+
+static void a_writer_refuses_what_is_read_only_and_writes_to_devices(void **state)
+{
+    (void)state;
+    static const char path[] = "test_os_windows-locked.tmp";
+    struct mc_err err;
+    struct os_writer *w;
+    assert_int_equal(os_writer_create(path, &w, &err), MC_OK);
+    assert_int_equal(os_writer_write(w, "x", 1, &err), MC_OK);
+    assert_int_equal(os_writer_finish(w, &err), MC_OK);
+    assert_true(SetFileAttributesA(path, FILE_ATTRIBUTE_READONLY));
+    assert_int_equal(os_writer_create(path, &w, &err), MC_EIO);
+    assert_non_null(strstr(err.msg, path));
+    assert_true(SetFileAttributesA(path, FILE_ATTRIBUTE_NORMAL));
+    assert_true(DeleteFileA(path));
+    assert_int_equal(os_writer_create("NUL", &w, &err), MC_OK);
+    assert_int_equal(os_writer_write(w, "x", 1, &err), MC_OK);
+    assert_int_equal(os_writer_finish(w, &err), MC_OK);
 }
 
 /* ---- CPU records ---------------------------------------------------------------------------------------------------- */
@@ -180,9 +205,13 @@ static void this_machine_has_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_survive_both_ways), cmocka_unit_test(errors_are_words),
-        cmocka_unit_test(long_paths_work),         cmocka_unit_test(devices_and_pipes_are_refused),
-        cmocka_unit_test(records_become_machines), cmocka_unit_test(records_span_processor_groups),
+        cmocka_unit_test(texts_survive_both_ways),
+        cmocka_unit_test(errors_are_words),
+        cmocka_unit_test(long_paths_work),
+        cmocka_unit_test(devices_and_pipes_are_refused),
+        cmocka_unit_test(a_writer_refuses_what_is_read_only_and_writes_to_devices),
+        cmocka_unit_test(records_become_machines),
+        cmocka_unit_test(records_span_processor_groups),
         cmocka_unit_test(this_machine_has_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
