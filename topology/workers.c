@@ -30,6 +30,12 @@ struct gate {
     _Atomic uint32_t sleepers;
 };
 
+/* Tasks taken of one worker's share: barrier turn << 32 | number. The count of an earlier turn is worth 0, so nobody has to
+ * reset it. */
+struct share {
+    MC_ALIGNED(LINE_BYTES) _Atomic uint64_t taken;
+};
+
 struct workers {
     struct gate start, barrier;
     MC_ALIGNED(LINE_BYTES) _Atomic uint32_t n_arrived; /* reset by the last to arrive */
@@ -42,6 +48,7 @@ struct workers {
     struct placement place;
     struct os_thread *thread[PLACEMENT_MAX]; /* [0] is NULL */
     struct worker worker[PLACEMENT_MAX];
+    struct share share[PLACEMENT_MAX];
 };
 
 /* Waits until gate->turn is no longer `seen`. */
@@ -73,12 +80,13 @@ static void gate_move(struct gate *g)
 void workers_sync(const struct worker *w)
 {
     struct workers *const t = w->team;
-    if (w->count == 1) {
-        atomic_store_explicit(&t->next_task, 0, memory_order_relaxed);
-        return;
-    }
     /* read before arriving: the turn cannot end without this worker */
     const uint32_t turn = atomic_load_explicit(&t->barrier.turn, memory_order_relaxed);
+    if (w->count == 1) {
+        atomic_store_explicit(&t->next_task, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->barrier.turn, turn + 1, memory_order_relaxed);
+        return;
+    }
     /* acq_rel: everyone's writes go to the last to arrive, whose move of the gate hands them to all */
     if (atomic_fetch_add_explicit(&t->n_arrived, 1, memory_order_acq_rel) + 1 < w->count) {
         gate_wait(&t->barrier, turn, t->sync_spin_ns);
@@ -93,6 +101,17 @@ uint32_t workers_next(const struct worker *w, uint32_t n)
 {
     /* relaxed: it only counts; the tasks' data are ordered by the syncs around */
     return atomic_fetch_add_explicit(&w->team->next_task, n, memory_order_relaxed);
+}
+
+uint32_t workers_take(const struct worker *w, unsigned owner)
+{
+    _Atomic uint64_t *const taken = &w->team->share[owner].taken;
+    const uint64_t turn = (uint64_t)atomic_load_explicit(&w->team->barrier.turn, memory_order_relaxed) << 32;
+    uint64_t old = atomic_load_explicit(taken, memory_order_relaxed), number;
+    do number = old >> 32 << 32 == turn ? (uint32_t)old : 0;
+    while (
+        !atomic_compare_exchange_weak_explicit(taken, &old, turn | (number + 1), memory_order_relaxed, memory_order_relaxed));
+    return (uint32_t)number;
 }
 
 static void bind_or_warn(const struct placement *p, unsigned id)

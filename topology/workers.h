@@ -1,8 +1,8 @@
 /* workers.h - a team of threads that walks through one function together.
  *
  * The team lives as long as the engine. workers_run lets every worker run the same function; inside it workers_sync marks
- * the places where numbers cross from one worker to another, and workers_next hands out tasks that are not worth dividing
- * beforehand. Nothing is allocated after workers_create. */
+ * the places where numbers cross from one worker to another, and workers_next and workers_take hand out tasks that are not
+ * worth dividing beforehand. Nothing is allocated after workers_create. */
 #ifndef TOPOLOGY_WORKERS_H
 #define TOPOLOGY_WORKERS_H
 
@@ -42,5 +42,10 @@ void workers_sync(const struct worker *w);
  * starts at 0 after every sync. A result of at least the number of tasks means that nothing is left; take no more then until
  * the sync. */
 uint32_t workers_next(const struct worker *w, uint32_t n);
+
+/* Inside fn, for work where every worker has a share of its own (so that it walks through memory in order, and through the same
+ * memory each time): takes the next task of `owner`'s share and returns its number, counting from 0 after every sync. A result
+ * of at least the size of that share means that it is done; then help another owner. */
+uint32_t workers_take(const struct worker *w, unsigned owner);
 
 #endif

@@ -10,6 +10,7 @@ enum {
     TILE_COLS = 64,       /* columns of a tile: enough to pay for unpacking a weight once */
     TILES_PER_WORKER = 8, /* small enough a tail at the end of a phase, few enough trips to the counter */
     TILE_ROWS_MIN = 16,
+    TILE_ROWS_STEP = 64, /* what the kernels for one column do at a time */
     TILE_ROWS_MAX = 512,
 };
 
@@ -23,13 +24,15 @@ static uint32_t tiles_of(const struct product *p, uint32_t tile_rows)
     return div_up(p->rows, tile_rows) * div_up(p->cols, TILE_COLS);
 }
 
-/* Rows of a tile so that every worker gets some TILES_PER_WORKER of them, in multiples of 16. */
+/* Rows of a tile so that every worker gets some TILES_PER_WORKER of them, in multiples of 64 where there are rows enough. */
 static uint32_t tile_rows_for(const struct product *list, size_t n, unsigned n_workers)
 {
     uint64_t row_tiles = 0;
     for (size_t i = 0; i < n; i++) row_tiles += (uint64_t)list[i].rows * div_up(list[i].cols, TILE_COLS);
-    const uint64_t rows = row_tiles / ((uint64_t)n_workers * TILES_PER_WORKER) / 16 * 16;
-    return rows < TILE_ROWS_MIN ? TILE_ROWS_MIN : rows > TILE_ROWS_MAX ? TILE_ROWS_MAX : (uint32_t)rows;
+    const uint64_t fair = row_tiles / ((uint64_t)n_workers * TILES_PER_WORKER);
+    const uint64_t rows =
+        fair < TILE_ROWS_STEP / 2 ? TILE_ROWS_MIN : (fair + TILE_ROWS_STEP - 1) / TILE_ROWS_STEP * TILE_ROWS_STEP;
+    return rows > TILE_ROWS_MAX ? TILE_ROWS_MAX : (uint32_t)rows;
 }
 
 static void run_tile(const struct product_env *env, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1,
@@ -57,21 +60,41 @@ static void run_tile(const struct product_env *env, const struct product *p, uin
         env->kern->matmul[W->type](y, w, W->row_bytes, x, W->k, r1 - r0, c1 - c0);
 }
 
+/* Tile t of p: columns run fastest, the rows of a tile stay in the cache for its next columns. */
+static void run_tile_at(const struct product_env *env, const struct product *p, uint32_t tile_rows, uint32_t t, unsigned worker)
+{
+    const uint32_t col_tiles = div_up(p->cols, TILE_COLS);
+    const uint32_t r0 = t / col_tiles * tile_rows, c0 = t % col_tiles * TILE_COLS;
+    const uint32_t r1 = r0 + tile_rows < p->rows ? r0 + tile_rows : p->rows;
+    const uint32_t c1 = c0 + TILE_COLS < p->cols ? c0 + TILE_COLS : p->cols;
+    run_tile(env, p, r0, r1, c0, c1, worker);
+}
+
+/* The tiles of product p that are at home with worker w. */
+static void home_tiles(const struct product *p, uint32_t tile_rows, unsigned w, unsigned count, uint32_t *t0, uint32_t *t1)
+{
+    const uint64_t tiles = tiles_of(p, tile_rows);
+    *t0 = (uint32_t)(tiles * w / count);
+    *t1 = (uint32_t)(tiles * (w + 1) / count);
+}
+
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w)
 {
     const uint32_t tile_rows = tile_rows_for(list, n, w->count);
-    size_t i = 0;
-    uint32_t before = 0; /* tiles of the products in front of list[i] */
-    for (uint32_t t = workers_next(w, 1);; t = workers_next(w, 1)) {
-        while (i < n && t - before >= tiles_of(&list[i], tile_rows)) before += tiles_of(&list[i++], tile_rows);
-        if (i == n) return;
-        const struct product *p = &list[i];
-        /* Columns run fastest: the rows of a tile stay in the cache for its next columns. */
-        const uint32_t col_tiles = div_up(p->cols, TILE_COLS), at = t - before;
-        const uint32_t r0 = at / col_tiles * tile_rows, c0 = at % col_tiles * TILE_COLS;
-        const uint32_t r1 = r0 + tile_rows < p->rows ? r0 + tile_rows : p->rows;
-        const uint32_t c1 = c0 + TILE_COLS < p->cols ? c0 + TILE_COLS : p->cols;
-        run_tile(env, p, r0, r1, c0, c1, w->id);
+    for (unsigned i = 0; i < w->count; i++) { /* the own share, then what others have not come to */
+        const unsigned owner = (w->id + i) % w->count;
+        size_t at = 0;
+        uint32_t before = 0, t0 = 0, t1 = 0; /* tiles of owner in front of list[at]; its tiles of list[at] */
+        home_tiles(&list[0], tile_rows, owner, w->count, &t0, &t1);
+        for (;;) {
+            const uint32_t k = workers_take(w, owner);
+            while (at < n && k - before >= t1 - t0) {
+                before += t1 - t0;
+                if (++at < n) home_tiles(&list[at], tile_rows, owner, w->count, &t0, &t1);
+            }
+            if (at == n) break;
+            run_tile_at(env, &list[at], tile_rows, t0 + k - before, w->id);
+        }
     }
 }
 

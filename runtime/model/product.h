@@ -1,8 +1,9 @@
 /* product.h - matrix products of one phase as a list of tasks that the workers share.
  *
  * A phase is a few products with the same kind of input (say gate and up of every active expert). They are cut into tiles of
- * rows and columns; workers take tiles by an atomic counter. Which worker computes a tile changes nothing: every output is one
- * kernel's sum in a fixed order (kernels.h). */
+ * rows and columns. Each worker has a home range of rows in every matrix, the same token after token, and walks through it in
+ * memory order; one that is done takes tiles from others. Which worker computes a tile changes nothing: every output
+ * is one kernel's sum in a fixed order (kernels.h). */
 #ifndef RUNTIME_MODEL_PRODUCT_H
 #define RUNTIME_MODEL_PRODUCT_H
 

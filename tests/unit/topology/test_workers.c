@@ -76,6 +76,36 @@ static void take(void *arg, struct worker *w)
     }
 }
 
+/* Shares of different sizes; worker 0 sits out one stretch, so that others do its share. */
+static void take_shares(void *arg, struct worker *w)
+{
+    struct tasks *const k = arg;
+    for (unsigned stretch = 0; stretch < ARRAY_LEN(k->taken); stretch++) {
+        for (unsigned i = 0; i < w->count && !(stretch == 1 && w->id == 0 && w->count > 1); i++) {
+            const unsigned owner = (w->id + i) % w->count;
+            const uint32_t from = TASKS * owner * owner / w->count / w->count;
+            const uint32_t to = TASKS * (owner + 1) * (owner + 1) / w->count / w->count;
+            for (uint32_t n; (n = workers_take(w, owner)) < to - from;) k->taken[stretch][from + n]++;
+        }
+        workers_sync(w);
+    }
+}
+
+static void each_task_of_a_share_is_taken_once(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= WORKERS_MAX; n++) {
+        struct workers *const t = team_of(n);
+        for (unsigned run = 0; run < 3; run++) {
+            struct tasks k = {{{0}}};
+            workers_run(t, take_shares, &k);
+            for (unsigned s = 0; s < ARRAY_LEN(k.taken); s++)
+                for (unsigned i = 0; i < TASKS; i++) assert_int_equal(k.taken[s][i], 1);
+        }
+        workers_destroy(t);
+    }
+}
+
 static void each_task_is_taken_once(void **state)
 {
     (void)state;
@@ -174,6 +204,7 @@ int main(void)
         cmocka_unit_test(the_caller_gets_its_cpus_back), /* first: it needs a thread that nothing has bound */
         cmocka_unit_test(syncs_order_everything),
         cmocka_unit_test(each_task_is_taken_once),
+        cmocka_unit_test(each_task_of_a_share_is_taken_once),
         cmocka_unit_test(runs_follow_each_other),
         cmocka_unit_test(a_team_that_never_ran_can_go),
         cmocka_unit_test(a_worker_that_cannot_be_bound_runs),
