@@ -67,7 +67,7 @@ const struct bpe_merge *bpe_find(const struct bpe *b, int32_t left, int32_t righ
 
 void bpe_scratch_init(struct bpe_scratch *s)
 {
-    *s = (struct bpe_scratch){NULL, 0, NULL, 0, 0};
+    memset(s, 0, sizeof *s);
 }
 
 void bpe_scratch_deinit(struct bpe_scratch *s)
@@ -75,6 +75,11 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
     free(s->symbols);
     free(s->heap);
     bpe_scratch_init(s);
+}
+
+static bool must_stop(struct bpe_scratch *s)
+{
+    return (++s->steps & 0xFFFF) == 0 && s->stop && s->stop(s->stop_user);
 }
 
 static struct bpe_pair pair_of(const struct bpe *b, int32_t left, int32_t right)
@@ -140,11 +145,11 @@ static bool renew_pair(const struct bpe *b, struct bpe_scratch *s, uint32_t at)
     return y->pair.rank == NO_RANK || heap_push(s, (uint64_t)y->pair.rank << 32 | at);
 }
 
-static bool encode_long(const struct bpe *b, int32_t *ids, size_t *n, struct bpe_scratch *s)
+static enum mc_code encode_long(const struct bpe *b, int32_t *ids, size_t *n, struct bpe_scratch *s)
 {
     if (s->symbols_capacity < *n) {
         struct bpe_symbol *const y = *n > SIZE_MAX / sizeof *y ? NULL : realloc(s->symbols, *n * sizeof *y);
-        if (!y) return false;
+        if (!y) return MC_ENOMEM;
         s->symbols = y;
         s->symbols_capacity = *n;
     }
@@ -153,8 +158,9 @@ static bool encode_long(const struct bpe *b, int32_t *ids, size_t *n, struct bpe
     for (uint32_t i = 0; i < count; i++)
         s->symbols[i] = (struct bpe_symbol){ids[i], i ? i - 1 : NOWHERE, i + 1 < count ? i + 1 : NOWHERE, {NO_RANK, -1}};
     for (uint32_t i = 0; i < count; i++)
-        if (!renew_pair(b, s, i)) return false;
+        if (!renew_pair(b, s, i)) return MC_ENOMEM;
     while (s->heap_size > 0) {
+        if (must_stop(s)) return MC_ECANCELLED;
         const uint64_t entry = heap_pop(s);
         const uint32_t at = (uint32_t)entry;
         struct bpe_symbol *const y = &s->symbols[at];
@@ -164,19 +170,21 @@ static bool encode_long(const struct bpe *b, int32_t *ids, size_t *n, struct bpe
         y->next = gone->next;
         gone->pair.rank = NO_RANK; /* its entries are stale from now on */
         if (y->next != NOWHERE) s->symbols[y->next].prev = at;
-        if (!renew_pair(b, s, at) || (y->prev != NOWHERE && !renew_pair(b, s, y->prev))) return false;
+        if (!renew_pair(b, s, at) || (y->prev != NOWHERE && !renew_pair(b, s, y->prev))) return MC_ENOMEM;
     }
     size_t kept = 0;
     for (uint32_t i = 0; i != NOWHERE; i = s->symbols[i].next) ids[kept++] = s->symbols[i].id;
     *n = kept;
-    return true;
+    return MC_OK;
 }
 
 enum mc_code bpe_encode(const struct bpe *b, int32_t *ids, size_t *n, struct bpe_scratch *s, struct mc_err *err)
 {
-    if (*n <= SHORT)
+    enum mc_code code = must_stop(s) ? MC_ECANCELLED : MC_OK;
+    if (!code && *n <= SHORT)
         *n = encode_short(b, ids, *n);
-    else if (!encode_long(b, ids, n, s))
-        return mc_fail(err, MC_ENOMEM, 0, "tokenizer: no memory for a piece of %zu bytes", *n);
-    return MC_OK;
+    else if (!code)
+        code = encode_long(b, ids, n, s);
+    if (code == MC_ENOMEM) return mc_fail(err, MC_ENOMEM, 0, "tokenizer: no memory for a piece of %zu bytes", *n);
+    return code ? mc_fail(err, code, 0, "interrupted") : MC_OK;
 }

@@ -20,12 +20,16 @@ struct bpe {
     size_t mask; /* slots - 1; a power of two of slots, at most half full */
 };
 
-/* What bpe_encode works on for long pieces; grows, is reused from piece to piece. One a thread. */
+/* What bpe_encode works on for long pieces; grows, is reused from piece to piece. One a thread. stop, if not NULL after init,
+ * is asked every 65536 pieces and merges. */
 struct bpe_scratch {
     struct bpe_symbol *symbols;
     size_t symbols_capacity;
     uint64_t *heap;
     size_t heap_size, heap_capacity;
+    bool (*stop)(void *user);
+    void *stop_user;
+    unsigned steps;
 };
 
 /* Room for n_merges. Errors: MC_ENOMEM. */
@@ -39,7 +43,7 @@ void bpe_scratch_init(struct bpe_scratch *s);
 void bpe_scratch_deinit(struct bpe_scratch *s);
 
 /* Merges ids[0..*n) in place: again and again the neighbours of lowest rank, of equal ones the leftmost. O(n log n).
- * n < 2^31. Errors: MC_ENOMEM. */
+ * n < 2^31. Errors: MC_ENOMEM, MC_ECANCELLED (stop said so). */
 MC_MUST_CHECK enum mc_code bpe_encode(const struct bpe *b, int32_t *ids, size_t *n, struct bpe_scratch *s, struct mc_err *err);
 
 #endif

@@ -78,6 +78,17 @@ size_t tokenizer_n_tokens(const struct tokenizer *t)
     return t->n_tokens;
 }
 
+size_t tokenizer_longest(const struct tokenizer *t)
+{
+    return t->longest;
+}
+
+void tokenizer_set_stop(struct tokenizer *t, bool (*stop)(void *user), void *user)
+{
+    t->stop = stop;
+    t->stop_user = user;
+}
+
 const struct tokenizer_special *tokenizer_special(const struct tokenizer *t)
 {
     return &t->special;
@@ -211,6 +222,8 @@ enum mc_code tokenizer_encode(const struct tokenizer *t, struct mc_span text, en
     if (mode != TOKENIZER_MASKED) n_untrusted = 0;
     struct encoder e = {.t = t, .out = out, .err = err};
     bpe_scratch_init(&e.scratch);
+    e.scratch.stop = t->stop;
+    e.scratch.stop_user = t->stop_user;
     const enum mc_code rc = utf8_is_valid(text) ? encode_valid(&e, text, mode, untrusted, n_untrusted)
                                                 : encode_invalid(&e, text, mode, untrusted, n_untrusted);
     bpe_scratch_deinit(&e.scratch);

@@ -2,7 +2,7 @@
  *
  * Text is cut at added tokens, the stretches between them into pieces (pretokenize.h), and BPE joins the bytes of each
  * piece. Who may write an added token is the business of the mode; in chat only the template may (TOKENIZER_MASKED).
- * A tokenizer is const after creation: any number of threads may use one at the same time. */
+ * A tokenizer is const after creation and tokenizer_set_stop: any number of threads may use one at the same time. */
 #ifndef RUNTIME_TEXT_TOKENIZER_H
 #define RUNTIME_TEXT_TOKENIZER_H
 
@@ -53,7 +53,13 @@ MC_MUST_CHECK enum mc_code token_list_add(struct token_list *l, int32_t id, stru
 MC_MUST_CHECK enum mc_code tokenizer_create(const struct gguf *g, struct tokenizer **out, struct mc_err *err);
 void tokenizer_destroy(struct tokenizer *t);
 
+/* stop is asked now and then while a text is encoded, by the thread that does it; true ends that with MC_ECANCELLED. NULL (as
+ * created): nobody is asked. To be set before several threads use t. */
+void tokenizer_set_stop(struct tokenizer *t, bool (*stop)(void *user), void *user);
+
 size_t tokenizer_n_tokens(const struct tokenizer *t);
+/* Bytes of the longest token: a text of n bytes has at least n / this many tokens. */
+size_t tokenizer_longest(const struct tokenizer *t);
 const struct tokenizer_special *tokenizer_special(const struct tokenizer *t);
 bool tokenizer_add_bos(const struct tokenizer *t); /* what the file says; false if it says nothing */
 enum tokenizer_type tokenizer_type(const struct tokenizer *t, int32_t id);
@@ -68,7 +74,7 @@ MC_MUST_CHECK enum mc_code tokenizer_require_chat(const struct tokenizer *t, str
 
 /* Appends the ids of `text` to *out (which on failure holds an unspecified part of them).
  * untrusted: n sorted, disjoint ranges of text bytes, used by TOKENIZER_MASKED only. Invalid UTF-8 is read as one U+FFFD per
- * maximal invalid part. Never adds BOS. O(size log size). Errors: MC_ENOMEM, MC_EARG (text of 1 GiB or more). */
+ * maximal invalid part. Never adds BOS. O(size log size). Errors: MC_ENOMEM, MC_EARG (text of 1 GiB or more), MC_ECANCELLED. */
 MC_MUST_CHECK enum mc_code tokenizer_encode(const struct tokenizer *t, struct mc_span text, enum tokenizer_mode mode,
                                             const struct text_range *untrusted, size_t n_untrusted, struct token_list *out,
                                             struct mc_err *err);

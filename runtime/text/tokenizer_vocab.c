@@ -287,6 +287,7 @@ static enum mc_code store_bytes(struct loader *l)
             memcpy(t->bytes + n, l->texts[i].data, l->texts[i].size);
             n += l->texts[i].size;
         }
+        if (n - t->offsets[i] > t->longest) t->longest = n - t->offsets[i];
     }
     t->offsets[t->n_tokens] = (uint32_t)n;
     return MC_OK;

@@ -8,6 +8,7 @@
 
 struct tokenizer {
     size_t n_tokens;
+    size_t longest;    /* bytes of the longest token */
     uint8_t *bytes;    /* the bytes of all tokens, one after the other */
     uint32_t *offsets; /* token i is bytes[offsets[i] .. offsets[i + 1]) */
     uint8_t *types;    /* enum tokenizer_type */
@@ -16,6 +17,8 @@ struct tokenizer {
     struct added_tokens added;
     struct tokenizer_special special;
     bool add_bos;
+    bool (*stop)(void *user); /* asked while a text is encoded; or NULL */
+    void *stop_user;
 };
 
 /* Fills *t (all zero before) from the metadata. On failure *t is partly filled; tokenizer_destroy frees it. */

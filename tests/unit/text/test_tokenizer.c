@@ -255,14 +255,59 @@ static void unicode_table(void **state)
     (void)state;
 }
 
+/* ---- long texts ---- */
+
+static bool stop_the_third_time(void *user)
+{
+    return ++*(int *)user >= 3;
+}
+
+/* A text of many pieces, and one of a single piece that is merged through the heap. */
+static void a_long_text_can_be_stopped(void **state)
+{
+    struct tokenizer *const t = *state;
+    enum { SIZE = 2 << 20 };
+    char *const text = malloc(SIZE);
+    for (int kind = 0; kind < 2; kind++) {
+        for (size_t i = 0; i < SIZE; i++) text[i] = kind || i % 4 ? (char)('a' + i * i % 7) : ' ';
+        struct token_list ids;
+        int asked = 0;
+        token_list_init(&ids);
+        tokenizer_set_stop(t, stop_the_third_time, &asked);
+        assert_int_equal(tokenizer_encode(t, text_span(text, SIZE), TOKENIZER_ALL, NULL, 0, &ids, NULL), MC_ECANCELLED);
+        assert_int_equal(asked, 3);
+        tokenizer_set_stop(t, NULL, NULL);
+        token_list_deinit(&ids);
+    }
+    free(text);
+}
+
+static void no_token_is_longer_than_the_longest(void **state)
+{
+    const struct tokenizer *const t = *state;
+    size_t longest = 0;
+    for (size_t i = 0; i < tokenizer_n_tokens(t); i++) {
+        const size_t size = tokenizer_bytes(t, (int32_t)i).size;
+        if (size > longest) longest = size;
+    }
+    assert_true(longest > 1);
+    assert_int_equal(tokenizer_longest(t), longest);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_texts),     cmocka_unit_test(golden_modes),
-        cmocka_unit_test(golden_long_runs), cmocka_unit_test(golden_invalid_utf8),
-        cmocka_unit_test(golden_decode),    cmocka_unit_test(masks_survive_invalid_bytes),
-        cmocka_unit_test(vocabulary_facts), cmocka_unit_test(raw_prompts_never_get_two_bos),
+        cmocka_unit_test(golden_texts),
+        cmocka_unit_test(golden_modes),
+        cmocka_unit_test(golden_long_runs),
+        cmocka_unit_test(golden_invalid_utf8),
+        cmocka_unit_test(golden_decode),
+        cmocka_unit_test(masks_survive_invalid_bytes),
+        cmocka_unit_test(vocabulary_facts),
+        cmocka_unit_test(raw_prompts_never_get_two_bos),
         cmocka_unit_test(unicode_table),
+        cmocka_unit_test(a_long_text_can_be_stopped),
+        cmocka_unit_test(no_token_is_longer_than_the_longest),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
