@@ -75,6 +75,12 @@ MC_INLINE void ask_share(const uint8_t *p, size_t bytes, unsigned i, unsigned n)
     MC_UNROLL for (size_t l = lines * i / n; l < lines * (i + 1) / n; l++) _mm_prefetch((const char *)p + 64 * l, _MM_HINT_T0);
 }
 
+/* Asks for n bytes from p on: what the next tile is made of, while this one is multiplied. */
+MC_INLINE void ask_next(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
 /* The first lines of their heads. */
 MC_INLINE void ask_heads(unsigned groups, const uint8_t *w, size_t bytes)
 {

@@ -423,8 +423,9 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_
         const unsigned tiles = n_groups - g < 2 ? 1 : 2;
         for (size_t b = 0; b < j->k / 256; b++) {
             for (unsigned h = 0; h < tiles; h++) {
-                const uint8_t *group = j->w + (g + h) * j->bytes;
-                fill_tile(type, &t[h], group + j->head + b * body_bytes(f), group + b * head_bytes(f));
+                const uint8_t *group = j->w + (g + h) * j->bytes, *body = group + j->head + b * body_bytes(f);
+                fill_tile(type, &t[h], body, group + b * head_bytes(f));
+                ask_next(b + 1 < j->k / 256 ? body + body_bytes(f) : group + tiles * j->bytes + j->head, body_bytes(f));
             }
             avx512_packed_block_tile(t, tiles, block_law(type), j->y, 16 * g, j->x, j->k, 256 * b, cols);
         }

@@ -255,7 +255,12 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_
         const unsigned tiles = n_groups - g < 2 ? 1 : 2;
         for (size_t i = 0; i < j->k; i += 256) {
             const size_t n = j->k - i < 256 ? j->k - i : 256;
-            for (unsigned h = 0; h < tiles; h++) fill_tile(type, &t[h], j->w + (g + h) * j->bytes, j->head, i, n, table);
+            for (unsigned h = 0; h < tiles; h++) {
+                const uint8_t *group = j->w + (g + h) * j->bytes, *body = group + j->head + i / 32 * step_bytes(type);
+                fill_tile(type, &t[h], group, j->head, i, n, table);
+                ask_next(i + n < j->k ? body + n / 32 * step_bytes(type) : group + tiles * j->bytes + j->head,
+                         n / 32 * step_bytes(type));
+            }
             avx512_packed_steps_tile(t, tiles, law_of(type), j->y, 16 * g, j->x, j->k, i, n, cols);
         }
     }

@@ -67,7 +67,7 @@ struct workers *engine_workers(struct engine *e);
 
 struct session_options {
     uint32_t n_ctx;   /* tokens the session can hold; 1 .. context_length */
-    uint32_t n_batch; /* prompt tokens per chunk; 0 = 512. Never changes a result */
+    uint32_t n_batch; /* prompt tokens per chunk; 0 = 2048. Never changes a result */
     enum kern_kv kv;  /* cache format; ENGINE_EXACT always uses f32 */
 };
 

@@ -4,14 +4,13 @@
 #include "kernels/pack.h"
 #include "topology/workers.h"
 
-#include <assert.h>
-
 enum {
     TILE_COLS = 64,       /* columns of a tile: enough to pay for unpacking a weight once */
     TILES_PER_WORKER = 8, /* small enough a tail at the end of a phase, few enough trips to the counter */
     TILE_ROWS_MIN = 16,
     TILE_ROWS_STEP = 64, /* what the kernels for one column do at a time */
     TILE_ROWS_MAX = 512,
+    TILE_ROWS_MANY = 128, /* under several tiles of columns: their weights stay in L2 from one to the next */
 };
 
 static uint32_t div_up(uint32_t a, uint32_t b)
@@ -27,12 +26,15 @@ static uint32_t tiles_of(const struct product *p, uint32_t tile_rows)
 /* Rows of a tile so that every worker gets some TILES_PER_WORKER of them, in multiples of 64 where there are rows enough. */
 static uint32_t tile_rows_for(const struct product *list, size_t n, unsigned n_workers)
 {
-    uint64_t row_tiles = 0;
-    for (size_t i = 0; i < n; i++) row_tiles += (uint64_t)list[i].rows * div_up(list[i].cols, TILE_COLS);
+    uint64_t row_tiles = 0, most = TILE_ROWS_MAX;
+    for (size_t i = 0; i < n; i++) {
+        row_tiles += (uint64_t)list[i].rows * div_up(list[i].cols, TILE_COLS);
+        if (list[i].cols > TILE_COLS) most = TILE_ROWS_MANY;
+    }
     const uint64_t fair = row_tiles / ((uint64_t)n_workers * TILES_PER_WORKER);
     const uint64_t rows =
         fair < TILE_ROWS_STEP / 2 ? TILE_ROWS_MIN : (fair + TILE_ROWS_STEP - 1) / TILE_ROWS_STEP * TILE_ROWS_STEP;
-    return rows > TILE_ROWS_MAX ? TILE_ROWS_MAX : (uint32_t)rows;
+    return (uint32_t)(rows > most ? most : rows);
 }
 
 static void run_tile(const struct product_env *env, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1,
