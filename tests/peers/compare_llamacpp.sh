@@ -2,12 +2,13 @@
 # modchip beside upstream llama.cpp on one model, rounds interleaved: compare_llamacpp.sh [MODEL] [ROUNDS]
 #   MODEL   a GGUF; default: a 4-layer model of true V4-Flash dimensions, made once with `modchip synth` (6.7 GB in build/)
 # Fetches the npm package @node-llama-cpp/linux-x64 (version pinned) into build/peers. PROMPT (512), DECODE (32) and THREADS (all cores)
-# from the environment. Prints medians, ratios and our share of the memory bus.
+# from the environment (PEER_PROMPT, PEER_DECODE: fewer for a slow peer). Prints medians, ratios and our share of the memory bus.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=${MODCHIP_PROGRAM:-$root/build/release/modchip}
 model=${1:-$root/build/truedims4.gguf} rounds=${2:-3}
-prompt=${PROMPT:-512} decode=${DECODE:-32} threads=${THREADS:-$(nproc)}
+prompt=${PROMPT:-512} decode=${DECODE:-32} threads=${THREADS:-$(nproc)} warm=1
+[ "${PEER_PROMPT:-$prompt}" = "$prompt" ] || warm=0 # a slow peer spends its time on arithmetic, not on first touch
 peers=$root/build/peers
 libs=$peers/node_modules/@node-llama-cpp/linux-x64/bins/linux-x64
 
@@ -27,7 +28,7 @@ trap 'rm -rf "$out"' EXIT
 for r in $(seq "$rounds"); do
     echo "round $r of $rounds" >&2
     "$program" bench -m "$model" -t "$threads" -p "$prompt" -n "$decode" -r 1 --json --quiet >"$out/ours.$r"
-    python3 "$root/tests/peers/llamacpp_bench.py" "$libs" "$model" -t "$threads" -p "$prompt" -n "$decode" -r 1 >"$out/peer.$r"
+    python3 "$root/tests/peers/llamacpp_bench.py" "$libs" "$model" -t "$threads" -p "${PEER_PROMPT:-$prompt}" -n "${PEER_DECODE:-$decode}" -r 1 --warm "$warm" >"$out/peer.$r"
 done
 python3 - "$out" "$model" <<'PY'
 import glob, json, statistics as s, sys
