@@ -33,6 +33,7 @@ struct walk {
     struct ck ck;
     const struct ck_tables *set;
     size_t n_failed;
+    bool stopped;
     check_row_fn fn;
     void *user;
 };
@@ -92,7 +93,7 @@ static void run_op(struct walk *w, const struct op *op)
     double scalar_ns = 0;
     if (opt->only && !strstr(op->name, opt->only)) return;
     if (op->optional && !any_has(w->set, op->offset)) return;
-    for (size_t i = 0; i < w->set->n; i++) {
+    for (size_t i = 0; i < w->set->n && !w->stopped; i++) {
         struct ck_numbers n = {0, 0, 0, 0};
         const bool scalar = i == 0, present = slot_of(&w->set->table[i], op->offset) != NULL;
         bool shown = !opt->isa || !strcmp(opt->isa, w->set->isa[i]);
@@ -100,6 +101,8 @@ static void run_op(struct walk *w, const struct op *op)
         if (!scalar && (present ? !shown || seen_before(w, i, op->offset) : op->optional)) continue;
         if (scalar && !present) shown = false;
 
+        w->stopped = opt->stop && opt->stop(opt->stop_user);
+        if (w->stopped) break;
         mc_log(MC_LOG_TRACE, "check: kernel=%s isa=%s", op->name, w->set->isa[i]); /* names the culprit of a fault */
         w->ck.t = &w->set->table[i];
         w->ck.random = opt->seed;
@@ -157,6 +160,7 @@ enum mc_code ck_run_tables(const struct ck_tables *set, const struct check_optio
     if (code == MC_OK) {
         run_all(&w);
         *n_failed = w.n_failed;
+        if (w.stopped) code = mc_fail(err, MC_ECANCELLED, 0, "interrupted");
     }
     os_mem_free(pool, w.ck.pool_bytes);
     return code;

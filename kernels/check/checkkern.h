@@ -19,9 +19,11 @@ struct check_options {
     const char *isa;    /* rows of this instruction set only, by its name in struct check_row; NULL: all */
     uint32_t cpu_flags; /* what may be used (kern_cpu_flags()) */
     uint64_t seed;
-    bool bench;        /* measure too; then the scalar kernels have rows as well */
-    bool loose;        /* inputs end 64 bytes before the fence: for emulators that read what a mask hides (QEMU 7) */
-    unsigned bench_ms; /* spent on each number; 0: 20 */
+    bool bench;               /* measure too; then the scalar kernels have rows as well */
+    bool loose;               /* inputs end 64 bytes before the fence: for emulators that read what a mask hides (QEMU 7) */
+    unsigned bench_ms;        /* spent on each number; 0: 20 */
+    bool (*stop)(void *user); /* asked before each kernel, true ends the run with MC_ECANCELLED; or NULL */
+    void *stop_user;
 };
 
 /* Core clock of the calling thread's CPU, measured now by that chain. */
@@ -45,7 +47,7 @@ struct check_row {
 typedef void (*check_row_fn)(void *user, const struct check_row *row);
 
 /* Rows come in order of kernel, then instruction set; *n_failed counts those with ok == false.
- * Errors: MC_ENOMEM only. Threads: any, but measure alone. */
+ * Errors: MC_ENOMEM, MC_ECANCELLED. Threads: any, but measure alone. */
 MC_MUST_CHECK enum mc_code check_run(const struct check_options *opt, check_row_fn fn, void *user, size_t *n_failed,
                                      struct mc_err *err);
 

@@ -40,9 +40,15 @@ static void on_row(void *user, const struct check_row *r)
     fflush(stdout); /* the whole table takes a while */
 }
 
+static bool interrupted(void *user)
+{
+    (void)user;
+    return os_interrupted();
+}
+
 enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
 {
-    struct check_options co = {.only = o->n_args ? o->args[0] : NULL, .seed = 1, .bench = true};
+    struct check_options co = {.only = o->n_args ? o->args[0] : NULL, .seed = 1, .bench = true, .stop = interrupted};
     if (kern_isa_flags(opt_text(o, OPT_ISA), &co.cpu_flags))
         return mc_fail(err, MC_EARG, 0, "--isa %s: this CPU does not have it", opt_text(o, OPT_ISA));
     struct table t = {.json = opt_flag(o, OPT_JSON)};

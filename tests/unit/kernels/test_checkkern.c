@@ -161,6 +161,26 @@ static void test_bench_fills_the_numbers(void **state)
     assert_int_equal(failed, 0);
 }
 
+static bool stop_now(void *user)
+{
+    return ++*(int *)user > 2;
+}
+
+static void test_a_run_can_be_stopped(void **state)
+{
+    (void)state;
+    static struct ck_tables set;
+    int asked = 0;
+    const struct check_options opt = {
+        .seed = 5, .bench = true, .bench_ms = 1, .only = "h", .stop = stop_now, .stop_user = &asked};
+    size_t failed = 1, rows = 0;
+    kern_table_init(&set.table[0], 0);
+    set.n = 1, set.isa[0] = "scalar";
+    assert_int_equal(ck_run_tables(&set, &opt, print_row, &rows, &failed, NULL), MC_ECANCELLED);
+    assert_int_equal(rows, 2);
+    assert_int_equal(asked, 3);
+}
+
 static int name_the_culprit(void **state)
 {
     (void)state;
@@ -174,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_all_kernels_equal_their_twins, name_the_culprit),
         cmocka_unit_test(test_bench_fills_the_numbers),
+        cmocka_unit_test(test_a_run_can_be_stopped),
         cmocka_unit_test(test_planted_faults_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
