@@ -1,7 +1,8 @@
 /* bind.c - see bind.h.
  *
  * The walk over all tensors runs twice: the first time it checks and counts the floats that small vectors need, the second time
- * it decodes them into one arena of that size. */
+ * it decodes them into one arena of that size and looks for NaN: a choice of experts made of such numbers could not be seen in
+ * the logits. */
 #include "runtime/model/bind.h"
 
 #include "io/gguf/gguf.h"
@@ -9,6 +10,7 @@
 #include "platform/os.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -121,6 +123,11 @@ static float *floats_of(struct binder *b, const struct gguf_tensor *t, uint64_t 
     const uint8_t *src = data_of(b, t);
     const size_t row_bytes = (size_t)quant_row_bytes(quant_info(t->type), n);
     for (uint64_t r = 0; r < n_rows; r++) b->kern->dequantize[t->type](x + r * n, src + r * row_bytes, (size_t)n);
+    for (uint64_t i = 0; i < n * n_rows && !b->code; i++)
+        if (isnan(x[i]))
+            b->code = mc_fail(b->err, MC_EFORMAT, 0,
+                              "%s: tensor %.*s holds NaN (element %" PRIu64 "): the file is damaged; get it again",
+                              gguf_path(b->g), (int)t->name.size, (const char *)t->name.data, i);
     return x;
 }
 
@@ -279,6 +286,10 @@ enum mc_code model_bind(const struct gguf *g, const struct weights *w, const str
     if (code) return code;
     b.arena = m.arena;
     walk(&b, &m);
+    if (b.code) {
+        os_mem_free(m.arena, m.arena_bytes);
+        return b.code;
+    }
     *out = m;
     return MC_OK;
 }

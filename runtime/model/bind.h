@@ -64,8 +64,8 @@ struct model {
     size_t arena_bytes;
 };
 
-/* Errors: MC_EFORMAT for a missing tensor, a wrong shape, a wrong type, an expert id out of range: always naming the tensor.
- * The weights must outlive the model. */
+/* Errors: MC_EFORMAT for a missing tensor, a wrong shape, a wrong type, an expert id out of range, NaN in a vector: always
+ * naming the tensor. The weights must outlive the model. */
 MC_MUST_CHECK enum mc_code model_bind(const struct gguf *g, const struct weights *w, const struct model_shape *shape,
                                       const struct kern_table *kern, struct model *out, struct mc_err *err);
 void model_unbind(struct model *m);

@@ -157,7 +157,8 @@ static enum mc_code open_edited(const struct edit *e, struct engine **out, struc
     return engine_open(&opt, out, err);
 }
 
-#define K(name) "deepseek4." name
+#define K(name)  "deepseek4." name
+#define NAN_BITS 2143289344.0 /* of a float: 0x7FC00000 */
 static const struct refused {
     struct edit edit;
     enum mc_code code;
@@ -213,6 +214,11 @@ static const struct refused {
      "merges gate and up"},
     {{SET_I32_DATA, "blk.0.ffn_gate_tid2eid.weight", 8, NULL, 5}, MC_EFORMAT, "names expert 8"},
     {{SET_I32_DATA, "blk.0.ffn_gate_tid2eid.weight", -1, NULL, 5}, MC_EFORMAT, "names expert -1"},
+    {{SET_I32_DATA, "blk.3.exp_probs_b.bias", NAN_BITS, NULL, 5}, MC_EFORMAT, "blk.3.exp_probs_b.bias holds NaN (element 5)"},
+    {{SET_I32_DATA, "blk.2.attn_norm.weight", NAN_BITS, NULL, 0}, MC_EFORMAT, "blk.2.attn_norm.weight holds NaN"},
+    {{SET_I32_DATA, "blk.0.attn_sinks.weight", NAN_BITS, NULL, 3}, MC_EFORMAT, "blk.0.attn_sinks.weight holds NaN"},
+    {{SET_I32_DATA, "blk.4.hc_ffn_base.weight", NAN_BITS, NULL, 1}, MC_EFORMAT, "blk.4.hc_ffn_base.weight holds NaN"},
+    {{SET_I32_DATA, "output_hc_scale.weight", NAN_BITS, NULL, 0}, MC_EFORMAT, "output_hc_scale.weight holds NaN"},
     {{CUT_ARRAY, "tokenizer.ggml.token_type", 383, NULL, 0}, MC_OK, ""}, /* the tokenizer's business, not the engine's */
 };
 
