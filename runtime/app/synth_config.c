@@ -3,7 +3,9 @@
 
 #include "runtime/app/numbers.h"
 #include "runtime/app/options.h"
+#include "runtime/model/shape.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -128,49 +130,51 @@ static const struct preset presets[] = {
 static const char *const class_names[SYNTH_CLASS_COUNT] = {"embd", "output", "attn",    "shexp",  "exps",
                                                            "comp", "ape",    "indexer", "router", "hc"};
 
-/* Limits keep every product of two dimensions far from 64 bits, and a typing error from a file of petabytes. */
+/* Nothing beyond what a model may say (runtime/model/metadata.c). Limits also keep every product of two dimensions far from 64
+ * bits, and a typing error from a file of petabytes. */
 static const struct {
     const char *name;
     size_t off;
     uint32_t min, max; /* max 0: a float */
+    double f_min, f_max;
 } dim_names[] = {
 #define WHOLE(name, min, max)                                                                                                  \
     {                                                                                                                          \
-#name, offsetof(struct synth_dims, name), min, max                                                                     \
+#name, offsetof(struct synth_dims, name), min, max, 0, 0                                                               \
     }
-#define REAL(name)                                                                                                             \
+#define REAL(name, min, max)                                                                                                   \
     {                                                                                                                          \
-#name, offsetof(struct synth_dims, name), 0, 0                                                                         \
+#name, offsetof(struct synth_dims, name), 0, 0, min, max                                                               \
     }
     WHOLE(embd, 1, 65536),
     WHOLE(heads, 1, 1024),
-    WHOLE(head_dim, 1, 4096),
+    WHOLE(head_dim, 16, 4096),
     WHOLE(rot, 2, 4096),
     WHOLE(q_lora, 1, 65536),
     WHOLE(groups, 1, 1024),
     WHOLE(o_lora, 1, 65536),
     WHOLE(experts, 1, 4096),
-    WHOLE(used, 1, 4096),
+    WHOLE(used, 1, MODEL_USED_MAX),
     WHOLE(ff, 1, 65536),
     WHOLE(swa, 1, 65536),
     WHOLE(idx_heads, 1, 1024),
-    WHOLE(idx_dim, 1, 4096),
+    WHOLE(idx_dim, 2, 4096),
     WHOLE(top_k, 1, 65536),
-    WHOLE(hc, 1, 8),
+    WHOLE(hc, 1, MODEL_HC_MAX),
     WHOLE(sinkhorn, 1, 1000),
     WHOLE(vocab, SYNTH_VOCAB_MIN, 1u << 22),
     WHOLE(ctx, 1, 1u << 30),
     WHOLE(yarn_ctx, 1, 1u << 30),
-    REAL(rope_base),
-    REAL(comp_base),
-    REAL(yarn),
-    REAL(beta_fast),
-    REAL(beta_slow),
-    REAL(eps),
-    REAL(hc_eps),
-    REAL(w_scale),
-    REAL(clamp),
-    REAL(clamp_sh)
+    REAL(rope_base, 1, 1e12),
+    REAL(comp_base, 1, 1e12),
+    REAL(yarn, 1, 1e6),
+    REAL(beta_fast, 1e-3, 1e6),
+    REAL(beta_slow, 1e-3, 1e6),
+    REAL(eps, 0, 1),
+    REAL(hc_eps, 0, 1),
+    REAL(w_scale, 1e-6, 1e6),
+    REAL(clamp, 0, 1e30),
+    REAL(clamp_sh, 0, 1e30),
 #undef WHOLE
 #undef REAL
 };
@@ -223,9 +227,12 @@ static enum mc_code apply_set(const char *list, struct synth_dims *d, struct mc_
             const uint32_t v = (uint32_t)n;
             memcpy(at, &v, sizeof v);
         } else {
-            if (!number_f64(value, 0, 1e12, &f))
-                return mc_fail(err, MC_EARG, 0, "--set %s: '%s' is not a number from 0 to 1e12", item, value);
-            const float v = (float)f;
+            const double min = dim_names[i].f_min, max = dim_names[i].f_max;
+            if (!number_f64(value, min, max, &f))
+                return mc_fail(err, MC_EARG, 0, "--set %s: '%s' is not a number from %g to %g", item, value, min, max);
+            float v = (float)f;
+            if ((double)v < min) v = nextafterf(v, HUGE_VALF); /* the file holds floats */
+            if ((double)v > max) v = nextafterf(v, 0);
             memcpy(at, &v, sizeof v);
         }
     }
@@ -301,6 +308,7 @@ static enum mc_code apply_ratios(const char *list, struct synth_config *c, struc
 static enum mc_code check_dims(const struct synth_config *c, struct mc_err *err)
 {
     const struct synth_dims *d = &c->d;
+    if (d->head_dim % 16) return mc_fail(err, MC_EARG, 0, "head_dim (%u) must be a multiple of 16", d->head_dim);
     if (d->heads % d->groups) return mc_fail(err, MC_EARG, 0, "heads (%u) must divide by groups (%u)", d->heads, d->groups);
     if (d->rot % 2 || d->rot > d->head_dim || d->rot > d->idx_dim)
         return mc_fail(err, MC_EARG, 0, "rot (%u) must be even and fit head_dim and idx_dim", d->rot);
@@ -333,6 +341,8 @@ enum mc_code synth_config(const struct app_options *o, struct synth_config *c, s
     memcpy(c->types, p->types, sizeof c->types);
     c->layers = opt_is_set(o, OPT_LAYERS) ? (uint32_t)opt_int(o, OPT_LAYERS) : p->layers;
     c->hash_layers = opt_is_set(o, OPT_HASH_LAYERS) ? (uint32_t)opt_int(o, OPT_HASH_LAYERS) : p->hash_layers;
+    if (c->hash_layers > c->layers && opt_is_set(o, OPT_HASH_LAYERS))
+        return mc_fail(err, MC_EARG, 0, "--hash-layers %u: the model has %u layers", c->hash_layers, c->layers);
     if (c->hash_layers > c->layers) c->hash_layers = c->layers;
     c->alignment = (uint32_t)opt_int(o, OPT_ALIGNMENT);
     c->seed = opt_is_set(o, OPT_SEED) ? (uint64_t)opt_int(o, OPT_SEED) : 1;

@@ -4,6 +4,7 @@
 #include "runtime/app/commands.h"
 #include "runtime/app/options.h"
 #include "runtime/app/synth.h"
+#include "runtime/model/metadata.h"
 #include "runtime/text/tokenizer.h"
 
 #include <math.h>
@@ -184,13 +185,15 @@ static void test_wrong_options(void **state)
                {"--set=used=9", "experts"},         {"--set=vocab=100", "vocab"},
                {"--ratios=0,4", "5 layers"},        {"--ratios=0,1,2,3,4", "0, 4, 128"},
                {"--experts=9:f16", "layer 9"},      {"--experts=0", "LAYER:TYPE"},
-               {"--experts=2-1:f16", "LAYER:TYPE"}, {"--alignment=48", "power of two"}};
+               {"--experts=2-1:f16", "LAYER:TYPE"}, {"--alignment=48", "power of two"},
+               {"--hash-layers=99", "5 layers"},    {"--set=head_dim=40", "multiple of 16"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct synth_config c;
         struct mc_err err = {0};
         assert_int_equal(configure((const char *const[]){bad[i].word, NULL}, &c, &err), MC_EARG);
         if (!strstr(err.msg, bad[i].says)) fail_msg("%s: '%s' does not say '%s'", bad[i].word, err.msg, bad[i].says);
     }
+    assert_int_equal(configure((const char *const[]){"--layers=2", NULL}, &(struct synth_config){0}, NULL), MC_OK);
     /* Found only when the tensors are laid out; no file is left. */
     struct synth_config c;
     struct synth_report r;
@@ -201,6 +204,52 @@ static void test_wrong_options(void **state)
     assert_null(fopen(FILE_NAME, "rb"));
 }
 
+/* What synth takes, the model's own check takes; what it would refuse, synth refuses by name with the range. */
+static void test_limits_are_those_of_the_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *min, *max, *below, *above, *range;
+    } limits[] = {
+        {"rope_base", "1", "1e12", "0", "2e12", "from 1 to 1e+12"},
+        {"comp_base", "1", "1e12", "0", "2e12", "from 1 to 1e+12"},
+        {"yarn", "1", "1e6", "0", "1e9", "from 1 to 1e+06"},
+        {"beta_fast", "1e-3", "1e6", "0", "1e9", "from 0.001 to 1e+06"},
+        {"beta_slow", "1e-3", "1e6", "0", "1e9", "from 0.001 to 1e+06"},
+        {"eps", "0", "1", "-1", "1e9", "from 0 to 1"},
+        {"hc_eps", "0", "1", "-1", "3", "from 0 to 1"},
+        {"w_scale", "1e-6", "1e6", "0", "1e9", "from 1e-06 to 1e+06"},
+        {"clamp", "0", "1e30", "-1", "1e31", "from 0 to 1e+30"},
+        {"clamp_sh", "0", "1e30", "-1", "1e31", "from 0 to 1e+30"},
+        {"used", "1", "8", "0", "33", "from 1 to 32"},
+        {"head_dim", "32", "64", "8", "8192", "from 16 to 4096"},
+        {"idx_dim", "32", "64", "1", "8192", "from 2 to 4096"},
+        {"sinkhorn", "1", "1000", "0", "1001", "from 1 to 1000"},
+        {"hc", "1", "8", "0", "9", "from 1 to 8"},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        const char *const values[] = {limits[i].min, limits[i].max, limits[i].below, limits[i].above};
+        for (size_t k = 0; k < 4; k++) {
+            char word[64];
+            struct synth_config c;
+            struct synth_report r;
+            struct gguf *g;
+            struct model_shape shape;
+            struct mc_err err = {0};
+            snprintf(word, sizeof word, "--set=%s=%s", limits[i].name, values[k]);
+            const enum mc_code code = configure((const char *const[]){word, NULL}, &c, &err);
+            if (code != (k < 2 ? MC_OK : MC_EARG) || (code && !strstr(err.msg, limits[i].range)))
+                fail_msg("%s: %s", word, err.msg);
+            if (code) continue;
+            assert_int_equal(synth_write(&c, FILE_NAME, true, &r, &err), MC_OK);
+            assert_int_equal(gguf_open(FILE_NAME, &g, &err), MC_OK);
+            if (model_shape_read(g, &shape, &err)) fail_msg("%s: %s", word, err.msg);
+            gguf_close(g);
+        }
+    }
+    remove(FILE_NAME);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_the_file_says_what_was_asked),
         cmocka_unit_test(test_routes_are_distinct),
         cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_limits_are_those_of_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
