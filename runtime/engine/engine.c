@@ -99,7 +99,7 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
         resident_create(&e->model, &e->kern, e->weights, e->team, budget, opt->progress, opt->progress_user, &e->resident, err);
     if (code) return code;
     if (packed && !e->resident.n_packed && !e->resident.n_left)
-        return mc_fail(err, MC_EUNSUPPORTED, 0,
+        return mc_fail(err, MC_EARG, 0,
                        "--layout packed: the %s kernels have no packed form of this model's types; use auto or file",
                        e->kern.isa);
     if (packed && e->resident.n_left)
