@@ -116,6 +116,7 @@ enum mc_code number_list_arg(const char *value, const char *what, int32_t min, i
 {
     if (value[0] != '@')
         return number_list((struct mc_span){(const uint8_t *)value, strlen(value)}, what, min, max, out, n, err);
+    if (!value[1]) return mc_fail(err, MC_EARG, 0, "%s @: the name of a file must follow the @", what);
     char *text;
     size_t size;
     enum mc_code code = os_file_read_all(value + 1, LIST_BYTES_MAX, &text, &size, err);

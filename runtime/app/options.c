@@ -2,7 +2,8 @@
  *
  * The line is read first (it names the config file), then the environment, then the file; a value never replaces one of a
  * higher source. Environment: MODCHIP_ and the long name in capitals, '-' as '_'; an empty variable counts as unset. Config
- * file: lines `name = value`, '#' starts a comment line, flags take on or off. A file may name options of any command. */
+ * file: lines `name = value`, a line that starts with '#' is a comment, flags take on or off. A file may name options of any
+ * command. */
 #include "runtime/app/options.h"
 
 #include "platform/base/bytes.h"
@@ -340,7 +341,12 @@ static enum mc_code read_config_line(struct app_options *o, char *line, const ch
         char where[300];
         snprintf(where, sizeof where, "%.200s:%u: %s", path, number, name);
         /* Checked even when this command has no use for it; two rows may share a meaning, never a name. */
-        return set_value(o, (enum opt_id)id, value, OPT_FROM_FILE, where, err);
+        struct mc_err why = {.code = MC_OK};
+        const enum mc_code code = set_value(o, (enum opt_id)id, value, OPT_FROM_FILE, where, &why);
+        if (code == MC_EARG && strchr(value, '#'))
+            return mc_fail(err, code, 0, "%s (a comment needs a line of its own)", why.msg);
+        if (code && err) *err = why;
+        return code;
     }
     return mc_fail(err, MC_EARG, 0, "%s:%u: there is no option '%.60s'", path, number, name);
 }
@@ -380,6 +386,7 @@ static enum mc_code read_config(struct app_options *o, const struct opt_environm
         return mc_fail(err, MC_EARG, 0, "%s: not a text file", path);
     }
     char *line = text;
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) line += 3; /* a byte order mark: some editors of Windows write one */
     for (unsigned number = 1; line && !code; number++) {
         char *end = strchr(line, '\n');
         if (end) *end++ = '\0';

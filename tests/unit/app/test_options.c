@@ -120,6 +120,19 @@ static void test_precedence(void **state)
     options_free(&o);
 }
 
+static void test_a_config_with_a_byte_order_mark(void **state)
+{
+    (void)state;
+    struct app_options o;
+    const struct given g = {.config = "\xEF\xBB\xBF"
+                                      "ctx = 10\nsystem = no # comment\n",
+                            .argv = {"--config", CONFIG}};
+    assert_int_equal(read_given(&g, CMD_RUN, &o, NULL), MC_OK);
+    assert_int_equal(opt_int(&o, OPT_CTX), 10);
+    assert_string_equal(opt_text(&o, OPT_SYSTEM), "no # comment"); /* a text may hold anything */
+    options_free(&o);
+}
+
 static void test_wrong_lines(void **state)
 {
     (void)state;
@@ -167,6 +180,7 @@ static void test_wrong_environment_and_config(void **state)
            CONFIG ":2: there is no option 'ctxx'");
     refuse(&(struct given){.config = "ctx\n", .argv = {"--config", CONFIG}}, CMD_RUN, "name = value");
     refuse(&(struct given){.config = "ctx = many\n", .argv = {"--config", CONFIG}}, CMD_RUN, ":1: ctx: 'many'");
+    refuse(&(struct given){.config = "ctx = 5 # small\n", .argv = {"--config", CONFIG}}, CMD_RUN, "a line of its own");
     refuse(&(struct given){.config = "help = on\n", .argv = {"--config", CONFIG}}, CMD_RUN, "no option 'help'");
     struct app_options o;
     struct mc_err err = {0};
@@ -223,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_the_line),
         cmocka_unit_test(test_repeated_options_are_joined_or_the_last_wins),
         cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_a_config_with_a_byte_order_mark),
         cmocka_unit_test(test_wrong_lines),
         cmocka_unit_test(test_what_is_not_in_this_version_is_said_so),
         cmocka_unit_test(test_wrong_environment_and_config),
