@@ -14,7 +14,7 @@ stale() {
 
 if [ ! -x "$program" ] || { [ -w "$program" ] && stale; }; then
     "$root/scripts/install_deps.sh" run
-    echo "building modchip" >&2
+    echo "building modchip (some minutes the first time)" >&2
     log=$(mktemp)
     if ! { cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release && cmake --build "$build" --target modchip; } >"$log" 2>&1; then
         tail -20 "$log" >&2
