@@ -66,7 +66,7 @@ struct flow {
     uint32_t *expert_tokens, *expert_slots; /* [n * used], grouped by expert */
     uint32_t *expert_first;                 /* [E + 1] */
     struct product *moe_in, *moe_out;       /* [2 * E + 2], [E + 1] */
-    uint32_t n_moe_in, n_moe_out;           /* written by worker 0 between two barriers */
+    uint32_t n_moe_in, n_moe_out;           /* written by one worker between two barriers */
     float *logits;                          /* [HEAD_ROWS][V] */
     struct flow_scratch *scratch;           /* by worker */
     unsigned n_workers;
@@ -87,6 +87,15 @@ void flow_deinit(struct flow *f);
 void forward_walk(void *flow, struct worker *w);
 /* worker_fn: the head alone, for head_rows of the chunk walked last. */
 void forward_head(void *flow, struct worker *w);
+
+/* Barriers of a layer while one token is decoded (n tokens: one more, in front of the experts' list; where the indexer has to
+ * choose: three more), each because every worker reads what all of them have just written:
+ *   hyper_in 2      partial sums of the mixing -> their sum; the normalised input -> all products
+ *   attention 7     inputs -> norms and cache row; -> queries; -> heads; -> out_a; -> low quantised; -> out_b; -> streams
+ *   hyper_out 1     streams -> mixing
+ *   hyper_in 2
+ *   moe 5           router logits -> choice and list; -> gate and up; -> SwiGLU, quantised; -> down; -> sum over the experts
+ *   hyper_out 1 */
 
 /* ---- the rooms of a layer; each ends with its numbers visible to all workers unless it says otherwise ---- */
 
@@ -116,9 +125,9 @@ void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker
 /* True when some token of the chunk sees more compressed rows than may be chosen. */
 bool indexer_needed(const struct layer_weights *L, const struct flow *f);
 
-/* u -> expert_ids, expert_w.  section 7; router.c */
+/* u -> expert_ids, expert_w; token t by the worker that flow_share gives it to. Does not sync.  section 7; router.c */
 void router(const struct layer_weights *L, struct flow *f, struct worker *w);
-/* u -> y.  section 7; moe.c */
+/* u -> y, by the blocks of hyper_out and for it alone: no sync in between.  section 7; moe.c */
 void moe(const struct layer_weights *L, struct flow *f, struct worker *w);
 unsigned moe_input_kinds(const struct layer_weights *L);
 

@@ -41,7 +41,7 @@ static struct product expert_product(const struct flow *f, const struct matrix *
     return p;
 }
 
-/* The two task lists; worker 0 only. */
+/* The two task lists; one worker only. */
 static void list_products(const struct layer_weights *L, struct flow *f)
 {
     const struct model_shape *s = &f->model->shape;
@@ -81,6 +81,7 @@ static void activate(const struct layer_weights *L, struct flow *f, struct worke
     flow_sync(f, w);
 }
 
+/* No sync: hyper_out, which reads y, gives every worker the same blocks. */
 static void combine(struct flow *f, struct worker *w)
 {
     const struct model_shape *s = &f->model->shape;
@@ -95,14 +96,14 @@ static void combine(struct flow *f, struct worker *w)
         for (uint32_t j = 0; j < slots; j++) e[j] = f->expert_out + (t * slots + j) * s->d_model + at;
         f->env.kern->combine(f->y + t * s->d_model + at, e, f->expert_w + t * slots, slots, n);
     }
-    flow_sync(f, w);
 }
 
 void moe(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
     flow_enter(f, w, L->il, TRACE_ROUTER);
     router(L, f, w);
-    if (w->id == 0) {
+    if (f->n > 1) flow_sync(f, w);
+    if (w->id == w->count - 1) { /* who has chosen the experts of a single token */
         group_by_expert(f);
         list_products(L, f);
     }

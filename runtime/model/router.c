@@ -32,5 +32,4 @@ void router(const struct layer_weights *L, struct flow *f, struct worker *w)
         kern_route_weights(weight, score, ids, s->n_used, s->expert_scale, s->expert_normalise);
         weight[s->n_used] = 1.0f; /* the shared expert */
     }
-    flow_sync(f, w);
 }
