@@ -8,12 +8,13 @@
 #include "platform/os.h"
 #include "topology/workers.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 enum { STREAMS = 4, LINE_WORDS = 8, PAGE = 4096, SLICE = 16 << 20, MEASURE_NS = 100000000 };
 #define READER_BYTES_MAX ((uint64_t)512 << 20)
-#define READER_BYTES_MIN ((uint64_t)64 << 20)
+#define READER_BYTES_MIN ((uint64_t)16 << 20)
 
 struct memory_reader {
     struct workers *team;
@@ -44,13 +45,21 @@ static void read_slices(void *arg, struct worker *w)
     atomic_fetch_add_explicit(&r->sum, s0 + s1 + s2 + s3, memory_order_relaxed);
 }
 
+uint64_t memory_reader_size(uint64_t available_bytes)
+{
+    const uint64_t bytes = available_bytes / 8;
+    if (bytes > READER_BYTES_MAX) return READER_BYTES_MAX;
+    if (bytes > READER_BYTES_MIN) return bytes;
+    return available_bytes / 2 >= READER_BYTES_MIN ? READER_BYTES_MIN : 0;
+}
+
 enum mc_code memory_reader_create(struct workers *team, struct memory_reader **out, struct mc_err *err)
 {
+    const uint64_t bytes = memory_reader_size(os_memory_available_bytes());
+    *out = NULL;
+    if (!bytes) return MC_OK;
     struct memory_reader *r = calloc(1, sizeof *r);
     if (!r) return mc_fail(err, MC_ENOMEM, 0, "no memory for the memory reader");
-    uint64_t bytes = os_memory_available_bytes() / 4;
-    if (bytes > READER_BYTES_MAX) bytes = READER_BYTES_MAX;
-    if (bytes < READER_BYTES_MIN) bytes = READER_BYTES_MIN;
     r->team = team;
     r->bytes = (size_t)bytes;
     r->words_each = r->bytes / 8 / workers_count(team) / (STREAMS * LINE_WORDS) * (STREAMS * LINE_WORDS);
@@ -75,6 +84,7 @@ void memory_reader_destroy(struct memory_reader *r)
 
 double memory_reader_measure(struct memory_reader *r)
 {
+    if (!r) return (double)NAN;
     const uint64_t start = os_clock_ns();
     double best_ns = 1e18;
     for (uint64_t now = start, before; now - start < MEASURE_NS;) {

@@ -11,12 +11,14 @@ struct gguf;
 struct workers;
 struct memory_reader;
 
-/* A few hundred megabytes on large pages, written once by the workers that will read them. */
+/* An eighth of the memory that is free on large pages, from 16 to 512 MB, written once by the workers that will read it. *out
+ * is NULL where 16 MB are too much: then there is nothing to measure, and that is no error. */
 MC_MUST_CHECK enum mc_code memory_reader_create(struct workers *team, struct memory_reader **out, struct mc_err *err);
 void memory_reader_destroy(struct memory_reader *r);
 /* Gigabytes a second of all workers together: the best pass of a tenth of a second, so that a pass which the system interrupted
  * does not count as slow memory. */
-double memory_reader_measure(struct memory_reader *r);
+double memory_reader_measure(struct memory_reader *r);       /* NaN of NULL */
+uint64_t memory_reader_size(uint64_t available_bytes);       /* what it would hold; 0: none */
 uint64_t memory_reader_bytes(const struct memory_reader *r); /* what it holds; 0 of NULL */
 
 /* Maps every part of the model and reads one byte of each page with all workers: afterwards the file is in memory, as far as it

@@ -185,6 +185,8 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
     json_out_text(&j, "isa", b->facts.isa);
     json_out_uint(&j, "threads", b->facts.n_threads);
     json_out_bool(&j, "pinned", b->facts.pinned);
+    json_out_uint(&j, "tensor_bytes", b->facts.tensor_bytes);
+    json_out_uint(&j, "packed_file_bytes", b->facts.packed_file_bytes);
     json_out_uint(&j, "packed_bytes", b->facts.packed_bytes);
     if (b->session) {
         json_out_text(&j, "kv", opt_text(b->o, OPT_KV));
@@ -212,8 +214,9 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
 static void print_table(const struct bench *b, const struct summary *s)
 {
     printf("kernels          %s, %u threads%s\n", b->facts.isa, b->facts.n_threads, b->facts.pinned ? ", pinned" : "");
-    printf("weights          %.1f MB, of them %.1f MB packed\n", (double)b->facts.tensor_bytes * 1e-6,
-           (double)b->facts.packed_file_bytes * 1e-6);
+    printf("weights          %.1f MB in the file, of them %.1f MB packed into %.1f MB of memory\n",
+           (double)b->facts.tensor_bytes * 1e-6, (double)b->facts.packed_file_bytes * 1e-6,
+           (double)b->facts.packed_bytes * 1e-6);
     if (b->session) {
         printf("context          starts at %u tokens, cache %s; median of %u (lowest .. highest)\n", b->depth,
                opt_text(b->o, OPT_KV), b->n_repeats);
@@ -225,10 +228,14 @@ static void print_table(const struct bench *b, const struct summary *s)
                    b->n_decode);
             printf("bytes per token  %.1f MB, of them %.1f MB head\n", (double)b->token_bytes * 1e-6,
                    (double)b->facts.token_bytes_head * 1e-6);
-            printf("reads            %.2f GB/s, %.1f %% of what the memory gives\n", s->read_gb_s,
-                   100 * s->read_gb_s / s->memory_gb_s);
+            printf("reads            %.2f GB/s", s->read_gb_s);
+            if (b->memory) printf(", %.1f %% of what the memory gives", 100 * s->read_gb_s / s->memory_gb_s);
+            printf("\n");
         }
-        printf("memory           %.2f GB/s read by the same threads\n", s->memory_gb_s);
+        if (b->memory)
+            printf("memory           %.2f GB/s read by the same threads\n", s->memory_gb_s);
+        else
+            printf("memory           not measured: too little of it is free\n");
     }
     printf("loading          %.3f s, %.2f GB/s\n", b->load_s, s->load_gb_s);
     printf("memory peak      %.1f MB\n", (double)s->rss_peak * 1e-6);
