@@ -10,6 +10,7 @@
 #include "platform/os.h"
 #include "runtime/app/commands.h"
 #include "runtime/app/options.h"
+#include "runtime/app/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static enum mc_code print_version(struct mc_err *err)
     struct kern_table t;
     kern_table_init(&t, kern_cpu_flags());
     printf("modchip %s\nbuild: %s\nkernels: %s\n", MC_VERSION, MC_BUILD, t.isa);
-    return fflush(stdout) ? mc_fail(err, MC_EIO, 0, "cannot write to standard output") : MC_OK;
+    return output_flush(err);
 }
 
 static enum mc_code run_command(const struct app_command *cmd, int argc, char **argv, struct mc_err *err)
@@ -100,6 +101,9 @@ int app_main(int argc, char **argv)
     os_args_utf8(&argc, &argv);
     struct mc_err err;
     enum mc_code code = dispatch(argc, argv, &err);
-    if ((fflush(stdout) || ferror(stdout)) && !code) code = mc_fail(&err, MC_EIO, 0, "cannot write to standard output");
+    if (!code)
+        code = output_flush(&err);
+    else
+        (void)fflush(stdout);
     return report(code, &err);
 }

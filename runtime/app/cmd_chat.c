@@ -7,6 +7,7 @@
 #include "runtime/app/commands.h"
 #include "runtime/app/model.h"
 #include "runtime/app/options.h"
+#include "runtime/app/output.h"
 #include "runtime/app/talk.h"
 #include "runtime/engine/engine.h"
 
@@ -88,6 +89,7 @@ static enum mc_code render(struct chat *c, struct token_list *ids, bool *in_reas
     struct chat_prompt p;
     chat_prompt_init(&p);
     enum mc_code code = chat_render(m, c->n_turns, &c->talk.controls, &p, err);
+    if (!code) code = talk_check_size(&c->talk, p.text.size, err);
     if (!code) code = chat_encode(c->talk.tok, &p, ids, err);
     *in_reasoning = p.in_reasoning;
     chat_prompt_deinit(&p);
@@ -138,10 +140,11 @@ static enum mc_code take_turn(struct chat *c, const char *line, struct mc_err *e
     const size_t before = c->n_turns;
     enum mc_code code = add_turn(c, CHAT_USER, text_span_str(line), err);
     if (!code) code = answer(c, err);
-    if (code == MC_EFULL) {
+    if (code == MC_EFULL || code == MC_ECANCELLED) { /* nothing has been answered: as if it had not been said */
         drop_turns(c, before);
         if (!c->terminal) return code;
-        fprintf(stderr, "modchip: %s; /undo or /reset makes room\n", err->msg);
+        fprintf(stderr, "modchip: %s%s\n", err->msg, code == MC_EFULL ? "; /undo or /reset makes room" : "");
+        if (code == MC_ECANCELLED) os_interrupt_catch(); /* forgotten: the conversation goes on */
         return MC_OK;
     }
     if (code || c->last.finish == TALK_STOP) return code;
@@ -165,6 +168,12 @@ static const char chat_help[] = "/help           this list\n"
                                 "/quit           the end; so does an empty input (Ctrl-D)\n"
                                 "Lines that start with // are sent with one / less.\n";
 
+/* A line that confirms a command. */
+static void say(const struct chat *c, const char *line)
+{
+    if (!c->talk.quiet) fprintf(stderr, "modchip: %s\n", line);
+}
+
 /* *quit is set by /quit. A mistake is a line on stderr; a script ends with it. */
 static enum mc_code run_command(struct chat *c, const char *line, bool *quit, struct mc_err *err)
 {
@@ -178,14 +187,18 @@ static enum mc_code run_command(struct chat *c, const char *line, bool *quit, st
         *quit = true;
     } else if (!strcmp(word, "/reset")) {
         drop_turns(c, n_system(c));
+        say(c, n_system(c) ? "the conversation is forgotten, the system text stays" : "the conversation is forgotten");
     } else if (!strcmp(word, "/system")) {
-        return set_system(c, rest, err);
+        const enum mc_code code = set_system(c, rest, err);
+        if (!code) say(c, *rest ? "a new conversation with this system text" : "a new conversation without a system text");
+        return code;
     } else if (!strcmp(word, "/think")) {
         if (!chat_think_word(rest, &c->talk.controls))
             return mc_fail(err, MC_EARG, 0, "/think takes off, on, high or max, not '%.40s'", rest);
     } else if (!strcmp(word, "/undo")) {
-        const size_t first = n_system(c);
-        drop_turns(c, c->n_turns >= first + 2 ? c->n_turns - 2 : first);
+        const size_t first = n_system(c), before = c->n_turns;
+        drop_turns(c, before >= first + 2 ? before - 2 : first);
+        say(c, before > first ? "the last question and its answer are taken back" : "there is nothing to take back");
     } else if (!strcmp(word, "/stats")) {
         if (c->has_last)
             talk_print_stats(&c->talk, &c->last);
@@ -254,7 +267,8 @@ static enum mc_code converse(struct chat *c, struct mc_err *err)
             code = MC_OK;
         }
         if (code) return code;
-        if (ferror(stdout)) return mc_fail(err, MC_EIO, 0, "cannot write to standard output");
+        code = output_flush(err);
+        if (code) return code;
     }
     if (c->terminal && !quit) fputc('\n', stderr);
     return check_interrupt(err);

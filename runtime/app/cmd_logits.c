@@ -5,6 +5,7 @@
 #include "runtime/app/model.h"
 #include "runtime/app/numbers.h"
 #include "runtime/app/options.h"
+#include "runtime/app/output.h"
 #include "runtime/app/progress.h"
 #include "runtime/engine/engine.h"
 
@@ -104,14 +105,17 @@ static enum mc_code evaluate(struct logits_job *job, struct session *s, const st
 enum mc_code cmd_logits(const struct app_options *o, struct mc_err *err)
 {
     if (!opt_text(o, OPT_TOKENS)) return mc_fail(err, MC_EARG, 0, "logits needs --tokens LIST");
-    if (!opt_text(o, OPT_OUTPUT)) return mc_fail(err, MC_EARG, 0, "logits needs -o FILE");
+    const char *const path = opt_text(o, OPT_OUTPUT);
+    if (!path) return mc_fail(err, MC_EARG, 0, "logits needs -o FILE");
     struct logits_job job = {0};
     struct engine *engine = NULL;
     struct session *session = NULL;
-    enum mc_code code = number_list_arg(opt_text(o, OPT_TOKENS), "--tokens", 0, INT32_MAX, &job.ids, &job.n_ids, err);
+    enum mc_code code = output_check("-o", path, NULL, opt_text(o, OPT_MODEL), err);
+    if (!code) code = number_list_arg(opt_text(o, OPT_TOKENS), "--tokens", 0, INT32_MAX, &job.ids, &job.n_ids, err);
     if (!code && job.n_ids == 0) code = mc_fail(err, MC_EARG, 0, "--tokens: the list is empty");
     if (!code) code = choose_positions(&job, opt_text(o, OPT_POSITIONS), err);
     if (!code) code = model_open(o, &engine, NULL, err);
+    if (!code) code = output_check("-o", path, engine, NULL, err);
     if (!code) code = model_session(o, engine, job.n_ids, job.n_ids, &session, err);
     if (!code) {
         job.n_vocab = engine_shape(engine)->n_vocab;

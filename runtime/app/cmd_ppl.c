@@ -12,6 +12,7 @@
 #include "runtime/app/kl_file.h"
 #include "runtime/app/model.h"
 #include "runtime/app/options.h"
+#include "runtime/app/output.h"
 #include "runtime/app/progress.h"
 #include "runtime/engine/engine.h"
 #include "runtime/text/tokenizer.h"
@@ -83,6 +84,17 @@ static enum mc_code plan(struct ppl_job *job, const struct app_options *o, const
     if (!job->window || !job->want) return mc_fail(err, MC_ENOMEM, 0, "no memory for a window of %u tokens", (unsigned)chunk);
     memset(job->want + chunk / 2, 1, job->layout.n_scored);
     return MC_OK;
+}
+
+/* The file of --kl-save is none that is read; without an engine only what the options tell. */
+static enum mc_code check_save(const struct app_options *o, const struct engine *engine, struct mc_err *err)
+{
+    const char *const save = opt_text(o, OPT_KL_SAVE);
+    const enum opt_id inputs[] = {OPT_MODEL, OPT_FILE, OPT_KL};
+    enum mc_code code = MC_OK;
+    for (size_t i = 0; save && i < ARRAY_LEN(inputs) && !code; i++)
+        code = output_check("--kl-save", save, engine, opt_text(o, inputs[i]), err);
+    return code;
 }
 
 static enum mc_code open_files(struct ppl_job *job, const struct app_options *o, struct mc_err *err)
@@ -170,13 +182,16 @@ enum mc_code cmd_ppl(const struct app_options *o, struct mc_err *err)
     if (!opt_text(o, OPT_FILE)) return mc_fail(err, MC_EARG, 0, "ppl needs -f FILE");
     char *text;
     size_t size;
-    enum mc_code code = os_file_read_all(opt_text(o, OPT_FILE), INPUT_BYTES_MAX, &text, &size, err);
+    enum mc_code code = check_save(o, NULL, err);
+    if (code) return code;
+    code = os_file_read_all(opt_text(o, OPT_FILE), INPUT_BYTES_MAX, &text, &size, err);
     if (code) return code;
     struct ppl_job job = {0};
     struct engine *engine = NULL;
     struct tokenizer *tok = NULL;
     token_list_init(&job.ids);
     code = model_open(o, &engine, &tok, err);
+    if (!code) code = check_save(o, engine, err);
     if (!code) code = plan(&job, o, tok, text_span(text, size), err);
     if (!code) code = measure(&job, o, engine, err);
     token_list_deinit(&job.ids);

@@ -45,8 +45,10 @@ static enum mc_code make_prompt(const struct talk *t, const struct app_options *
                                 bool *in_reasoning, struct mc_err *err)
 {
     *in_reasoning = false;
+    enum mc_code code = talk_check_size(t, text.size, err);
+    if (code) return code;
     if (opt_flag(o, OPT_RAW)) {
-        const enum mc_code code = tokenizer_encode_prompt(t->tok, text, true, ids, err);
+        code = tokenizer_encode_prompt(t->tok, text, true, ids, err);
         if (!code && ids->n && ids->ids[0] != tokenizer_special(t->tok)->bos)
             fprintf(stderr,
                     "modchip: warning: the raw prompt does not start with the begin token; models work badly without it\n");
@@ -60,7 +62,7 @@ static enum mc_code make_prompt(const struct talk *t, const struct app_options *
     }
     messages[n].role = CHAT_USER;
     messages[n++].content = text;
-    enum mc_code code = tokenizer_require_chat(t->tok, err);
+    code = tokenizer_require_chat(t->tok, err);
     if (code) return code;
     struct chat_prompt prompt;
     chat_prompt_init(&prompt);

@@ -2,6 +2,7 @@
 #include "runtime/app/commands.h"
 #include "runtime/app/json_out.h"
 #include "runtime/app/options.h"
+#include "runtime/app/output.h"
 #include "runtime/app/synth.h"
 
 #include <stdio.h>
@@ -13,7 +14,8 @@ enum mc_code cmd_synth(const struct app_options *o, struct mc_err *err)
     if (o->n_args && opt_is_set(o, OPT_OUTPUT)) return mc_fail(err, MC_EARG, 0, "both -o and '%s' name a file", path);
     struct synth_config c;
     struct synth_report r;
-    enum mc_code code = synth_config(o, &c, err);
+    enum mc_code code = output_check("-o", path, NULL, NULL, err);
+    if (!code) code = synth_config(o, &c, err);
     if (!code) code = synth_write(&c, path, opt_flag(o, OPT_QUIET), &r, err);
     if (code) return code;
     if (opt_flag(o, OPT_JSON)) {

@@ -1,6 +1,8 @@
 /* json_out.c - the ordered JSON writer. See json_out.h. */
 #include "runtime/app/json_out.h"
 
+#include "runtime/app/output.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -194,6 +196,5 @@ enum mc_code json_out_print(const struct json_out *j, struct mc_err *err)
     if (j->failed) return mc_fail(err, MC_ENOMEM, 0, "no memory for the JSON output");
     fwrite(j->text, 1, j->size, stdout);
     putchar('\n');
-    if (fflush(stdout) || ferror(stdout)) return mc_fail(err, MC_EIO, 0, "cannot write to standard output");
-    return MC_OK;
+    return output_flush(err);
 }

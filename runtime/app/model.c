@@ -12,10 +12,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Length of `dir` without its last `up` parts. */
+static size_t parent_length(const char *dir, unsigned up)
+{
+    size_t n = strlen(dir);
+    for (; up && n; up--) {
+        while (n && dir[n - 1] != '/' && dir[n - 1] != '\\') n--;
+        if (n) n--; /* the separator */
+    }
+    return n;
+}
+
 enum mc_code model_path(const struct app_options *o, char path[MODEL_PATH_MAX], struct mc_err *err)
 {
     /* Beside the program (an unpacked archive), above a build folder, in an install prefix. */
-    static const char *const places[] = {"models", "../models", "../../models", "../../../models", "../share/modchip"};
+    static const struct {
+        unsigned up;
+        const char *below;
+    } places[] = {{0, "models"}, {1, "models"}, {2, "models"}, {3, "models"}, {1, "share/modchip"}};
     if (opt_text(o, OPT_MODEL)) {
         const int n = snprintf(path, MODEL_PATH_MAX, "%s", opt_text(o, OPT_MODEL));
         return n < MODEL_PATH_MAX ? MC_OK
@@ -25,13 +39,20 @@ enum mc_code model_path(const struct app_options *o, char path[MODEL_PATH_MAX], 
     const enum mc_code code = os_program_dir(dir, sizeof dir, err);
     if (code) return code;
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-        const int n = snprintf(path, MODEL_PATH_MAX, "%s/%s/tiny-dsv4.gguf", dir, places[i]);
+        const int kept = (int)parent_length(dir, places[i].up);
+        const int n = snprintf(path, MODEL_PATH_MAX, "%.*s/%s/tiny-dsv4.gguf", kept, dir, places[i].below);
         if (n >= MODEL_PATH_MAX || !os_file_exists(path)) continue;
         fprintf(stderr, "modchip: no model given, using the small one that ships with modchip: %s\n", path);
         return MC_OK;
     }
     return mc_fail(err, MC_EARG, 0, "no model: give -m FILE or set MODCHIP_MODEL (there is no models/tiny-dsv4.gguf near %s)",
                    dir);
+}
+
+static bool interrupted(void *user)
+{
+    (void)user;
+    return os_interrupted();
 }
 
 enum mc_code model_tokenizer(const struct app_options *o, struct tokenizer **out, struct mc_err *err)
@@ -42,6 +63,7 @@ enum mc_code model_tokenizer(const struct app_options *o, struct tokenizer **out
     if (!code) code = gguf_open(path, &g, err);
     if (code) return code;
     code = tokenizer_create(g, out, err);
+    if (!code) tokenizer_set_stop(*out, interrupted, NULL);
     gguf_close(g);
     return code;
 }
@@ -78,7 +100,10 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
         engine_close(e);
         return code;
     }
-    if (tok) *tok = t;
+    if (tok) {
+        tokenizer_set_stop(t, interrupted, NULL);
+        *tok = t;
+    }
     *engine = e;
     return MC_OK;
 }

@@ -4,12 +4,14 @@
 #include "platform/os.h"
 #include "runtime/app/model.h"
 #include "runtime/app/options.h"
+#include "runtime/app/output.h"
 #include "runtime/app/progress.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/text/answer_stream.h"
 #include "runtime/text/utf8_stream.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -113,13 +115,27 @@ static enum mc_code writer_finish(struct writer *w, enum talk_finish why, struct
 
 /* ---- one answer ------------------------------------------------------------------------------------------------------- */
 
+/* What the user can do about a context that is too small. */
+static const char *context_hint(const struct talk *t)
+{
+    return session_capacity(t->session) < engine_shape(t->engine)->n_ctx_max ? "see --ctx" : "the most this model allows";
+}
+
+enum mc_code talk_check_size(const struct talk *t, size_t bytes, struct mc_err *err)
+{
+    const size_t n = bytes / (tokenizer_longest(t->tok) + 1);
+    if (n <= session_capacity(t->session)) return MC_OK;
+    return mc_fail(err, MC_EFULL, 0, "the prompt of %zu bytes has more than %zu tokens, the context holds %u (%s)", bytes, n,
+                   (unsigned)session_capacity(t->session), context_hint(t));
+}
+
 static enum mc_code prefill(struct talk *t, const struct token_list *prompt, struct talk_result *r, struct mc_err *err)
 {
     r->n_prompt = prompt->n;
     if (prompt->n == 0) return mc_fail(err, MC_EARG, 0, "the prompt is empty");
     if (prompt->n > session_capacity(t->session))
-        return mc_fail(err, MC_EFULL, 0, "the prompt has %zu tokens, the context holds %u (see --ctx)", prompt->n,
-                       (unsigned)session_capacity(t->session));
+        return mc_fail(err, MC_EFULL, 0, "the prompt has %zu tokens, the context holds %u (%s)", prompt->n,
+                       (unsigned)session_capacity(t->session), context_hint(t));
     uint32_t kept = 0;
     const uint64_t start = os_clock_ns();
     enum mc_code code = session_keep_prefix(t->session, prompt->ids, prompt->n, &kept, err);
@@ -131,6 +147,7 @@ static enum mc_code prefill(struct talk *t, const struct token_list *prompt, str
     code = session_append(t->session, prompt->ids + kept, prompt->n - kept, err);
     session_set_progress(t->session, NULL, NULL);
     progress_end(&p);
+    r->n_run = session_position(t->session) - kept;
     r->prefill_s = seconds_since(start);
     return code;
 }
@@ -151,9 +168,10 @@ static enum mc_code decode(struct talk *t, struct writer *w, struct talk_result 
             r->finish = TALK_STOP;
             return MC_OK;
         }
+        errno = 0;
         code = writer_feed(w, id, err);
         if (code) return code;
-        if (ferror(stdout)) return mc_fail(err, MC_EIO, 0, "cannot write to standard output");
+        if (ferror(stdout)) return output_failed(errno, err);
         if (session_position(t->session) == session_capacity(t->session)) return MC_OK;
         if (r->generated.n >= t->tokens_max) return MC_OK; /* its logits are not needed */
         code = session_append(t->session, &id, 1, err);
@@ -193,7 +211,7 @@ const char *talk_finish_name(enum talk_finish f)
 
 double talk_prefill_rate(const struct talk_result *r)
 {
-    return r->prefill_s > 0 ? (double)(r->n_prompt - r->n_kept) / r->prefill_s : (double)NAN;
+    return r->n_run ? (double)r->n_run / r->prefill_s : (double)NAN;
 }
 
 double talk_decode_rate(const struct talk_result *r)
@@ -206,7 +224,8 @@ void talk_print_stats(const struct talk *t, const struct talk_result *r)
     if (t->quiet) return;
     fprintf(stderr, "modchip: prompt %zu tokens", r->n_prompt);
     if (r->n_kept) fprintf(stderr, " (%zu kept)", r->n_kept);
-    if (r->prefill_s > 0) fprintf(stderr, ", %.1f tok/s", talk_prefill_rate(r));
+    if (r->n_kept + r->n_run < r->n_prompt) fprintf(stderr, " (%zu run)", r->n_run);
+    if (r->n_run) fprintf(stderr, ", %.1f tok/s", talk_prefill_rate(r));
     fprintf(stderr, "; answer %zu tokens", r->generated.n);
     if (r->n_decoded) fprintf(stderr, ", %.1f tok/s", talk_decode_rate(r));
     fprintf(stderr, "; %s; context %u of %u\n", talk_finish_name(r->finish), (unsigned)session_position(t->session),

@@ -30,6 +30,7 @@ enum talk_finish { TALK_STOP, TALK_LENGTH, TALK_INTERRUPTED };
 struct talk_result {
     enum talk_finish finish;
     size_t n_prompt, n_kept;     /* prompt tokens; of these already in the session */
+    size_t n_run;                /* prompt tokens run now: less than the others when that was interrupted */
     struct token_list generated; /* the end token included */
     size_t n_decoded;            /* forward passes after the prompt */
     double prefill_s, decode_s;
@@ -46,6 +47,10 @@ struct talk_sink {
  * zeros. */
 MC_MUST_CHECK enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_err *err);
 void talk_close(struct talk *t);
+
+/* MC_EFULL when a prompt of so many bytes cannot fit the context whatever its tokens are: asked before it is cut into tokens,
+ * which would take a while for a text of megabytes. */
+MC_MUST_CHECK enum mc_code talk_check_size(const struct talk *t, size_t bytes, struct mc_err *err);
 
 /* raw: every token but the end token is content, as it comes. Ctrl-C and a full context are results, not errors.
  * Errors: MC_EFULL when the prompt alone does not fit, and what session and sampler say. *r is valid in any case;

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pty
+import re
 import resource
 import shutil
 import signal
@@ -123,7 +124,7 @@ class Answers(Cli):
         got = self.json("run", "--json", "--temp", "0", "--think", "off", "--ctx", "12", "--ignore-eos", "-p", "Hello!")
         self.assertEqual(got["prompt_tokens"], 6)
         self.assertEqual((got["tokens"], got["finish_reason"]), (7, "length"))  # the last one is not run any more
-        self.refused(2, "context holds 4", "run", "--ctx", "4", "-p", "Hello!")
+        self.refused(2, "context holds 4 (see --ctx)", "run", "--ctx", "4", "-p", "Hello!")
 
     def test_thinking_is_not_content(self):
         got = self.json("run", "--json", "--temp", "0", "-n", "40", "-p", "What is 3 plus 4?")
@@ -152,6 +153,32 @@ class Answers(Cli):
         self.assertEqual(p.returncode, 130, err)
         self.assertIn(b"interrupted; context", err)
 
+    def test_ctrl_c_in_a_prompt_counts_what_was_run(self):
+        args = ["run", "--raw", "-f", HELDOUT, "-n", "1", "--arith", "exact", "--batch", "4", "--isa", "scalar"]
+        text = self.read(HELDOUT)[:12000]
+        args[3] = self.write("text", text)
+        p = subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env)
+        out, err = self.interrupt(p, 0.5)
+        self.assertEqual(p.returncode, 130, err)
+        found = re.search(rb"prompt (\d+) tokens \((\d+) run\).*context (\d+) of", err)
+        self.assertTrue(found, err)
+        prompt, run, context = map(int, found.groups())
+        self.assertEqual((run, run < prompt), (context, True))
+
+    def test_ctrl_c_in_kernels_and_tokens(self):
+        text = self.write("long", b"once upon a time " * 4000000)
+        for args in (["bench", "kernels"], ["tokenize", "-f", text], ["ppl", "-f", text]):
+            with self.subTest(args[0]):
+                p = subprocess.Popen([PROGRAM, *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=self.env)
+                self.interrupt(p, 1)
+                self.assertEqual(p.returncode, 130)
+
+    def test_a_prompt_that_cannot_fit_is_not_even_cut_into_tokens(self):
+        text = self.write("long", b"once upon a time " * 4000000)
+        start = time.monotonic()
+        self.refused(2, "the context holds 4096 (the most this model allows)", "run", "-f", text)
+        self.assertLess(time.monotonic() - start, 10)
+
     def test_ctrl_c_in_long_measurements_leaves_no_file(self):
         for args in (["ppl", "-f", HELDOUT, "--kl-save", self.path("kept"), "--arith", "exact"], ["bench", "-p", "0", "-n", "4000", "-r", "1000"],
                      ["synth", self.path("big"), "--preset", "truedims"]):
@@ -167,7 +194,11 @@ class Answers(Cli):
             with open("/dev/full", "wb") as full:
                 p = subprocess.run([PROGRAM, "run", "--think", "off", "-p", "Hello!"], stdout=full, stderr=subprocess.PIPE, env=self.env)
             self.assertEqual(p.returncode, 1)
-            self.assertIn(b"standard output", p.stderr)
+            self.assertIn(b"standard output: No space left", p.stderr)
+            with open("/dev/full", "wb") as full:
+                for args in (["tokenize", "-p", "x"], ["--version"], ["--help"], ["chat", "--think", "off"]):
+                    p = subprocess.run([PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, input=b"Hello!\n", env=self.env)
+                    self.assertEqual((p.returncode, b"output: No space left" in p.stderr), (1, True), (args, p.stderr))
 
 
 class Chat(Cli):
@@ -180,6 +211,16 @@ class Chat(Cli):
         self.assertEqual(len(lines), 3)
         self.assertEqual((lines[0], lines[2]), (row["output"], row["output"]))
         self.assertIn("tok/s", err)
+        self.assertIn("modchip: the last question and its answer are taken back\n", err)
+        self.assertIn("modchip: the conversation is forgotten\n", err)
+
+    def test_commands_are_confirmed(self):
+        script = b"/undo\n/system Be brief.\n/reset\n/system\n"
+        err = self.call("chat", stdin=script)[2].splitlines()
+        for line, says in zip(err, ("nothing to take back", "with this system text", "the system text stays", "without a system text")):
+            self.assertIn(says, line)
+        self.assertEqual(len(err), 4)
+        self.assertEqual(self.call("chat", "--quiet", stdin=script)[2], "")
 
     def test_second_turn_equals_one_rendered_prompt(self):
         one, two = EXPECTED[14], EXPECTED[12]
@@ -266,6 +307,47 @@ class Numbers(Cli):
         self.refused(2, "2048", "logits", "--tokens", "1,2048", "-o", out)
         self.assertFalse(os.path.exists(out))
         self.refused(1, "no-such-folder", "logits", "--tokens", "1", "-o", self.path("no-such-folder/x"))
+        self.refused(2, "-o -: standard output", "logits", "--tokens", "1", "-o", "-")
+        self.refused(2, "must follow the @", "logits", "--tokens", "@", "-o", out)
+        self.assertEqual(os.listdir(self.dir), ["none"])
+
+    def test_inputs_are_not_outputs(self):
+        model, link = self.path("model"), self.path("link")
+        shutil.copy(MODEL, model)
+        os.symlink(model, link)
+        self.refused(2, "read in this run", "logits", "-m", model, "--tokens", "0,1", "-o", model)
+        self.refused(2, "read in this run", "logits", "-m", link, "--tokens", "0,1", "-o", model)
+        text = self.write("text", self.read(HELDOUT)[:4000])
+        for file in (model, text):
+            self.refused(2, "--kl-save", "ppl", "-m", model, "-f", text, "--chunk", "64", "--kl-save", file)
+        kept, args = self.path("kept"), ("ppl", "-m", model, "-f", text, "--chunk", "64")
+        self.ok(*args, "--kl-save", kept)
+        before = self.read(kept)
+        self.refused(2, "--kl-save", *args, "--kl", kept, "--kl-save", kept)
+        del self.env["MODCHIP_MODEL"]
+        os.mkdir(self.path("models"))
+        shutil.copy(PROGRAM, self.path("modchip"))
+        os.rename(model, self.path("models/tiny-dsv4.gguf"))
+        p = subprocess.run([self.path("modchip"), "logits", "--tokens", "1", "-o", self.path("models/tiny-dsv4.gguf")], capture_output=True, env=self.env)
+        self.assertEqual((p.returncode, b"the model itself" in p.stderr), (2, True), p.stderr)
+        self.assertEqual((self.read("models/tiny-dsv4.gguf"), self.read(kept)), (self.read(MODEL), before))
+
+    def test_a_failed_run_keeps_the_older_file(self):
+        broken = bytearray(self.read(MODEL))
+        tensor = next(t for t in self.json("inspect", "--json", "--tensors")["tensor_list"] if t["name"] == "blk.3.ffn_down_exps.weight")
+        broken[tensor["offset"]:tensor["offset"] + tensor["bytes"]] = b"\xff" * tensor["bytes"]
+        model, old = self.write("nan.gguf", bytes(broken)), self.write("old", "old")
+        self.refused(1, "hold NaN", "logits", "-m", model, "--tokens", "0,5", "-o", old)
+        self.assertEqual(self.read(old), b"old")
+        for sig in (signal.SIGTERM, signal.SIGKILL):
+            p = subprocess.Popen([PROGRAM, "synth", old, "--preset", "truedims"], stderr=subprocess.DEVNULL, env=self.env)
+            while not os.path.exists(old + ".part") and p.poll() is None:
+                time.sleep(0.01)
+            p.send_signal(sig)
+            self.assertEqual(p.wait(60), -sig)
+            self.assertEqual(self.read(old), b"old")
+            os.remove(old + ".part")
+        self.assertEqual(sorted(os.listdir(self.dir)), ["nan.gguf", "old"])
 
     def test_bench(self):
         got = self.json("bench", "--json", "-p", "40", "-n", "6", "-r", "2", "--depth", "20")
@@ -280,7 +362,12 @@ class Numbers(Cli):
         self.assertLess(abs(got["bytes_per_token"] / facts["bytes_per_token"] - 1), 0.1)
 
         only = self.json("bench", "--json", "--load")
-        self.assertEqual(sorted(only), ["isa", "load_gb_s", "load_s", "packed_bytes", "pinned", "rss_peak_bytes", "threads"])
+        self.assertEqual(sorted(only), ["isa", "load_gb_s", "load_s", "packed_bytes", "packed_file_bytes", "pinned", "rss_peak_bytes", "tensor_bytes", "threads"])
+        self.assertEqual(only["tensor_bytes"], facts["tensor_bytes"])
+        says = "weights          {:.1f} MB in the file, of them {:.1f} MB packed into {:.1f} MB of memory\n"
+        keys = ("tensor_bytes", "packed_file_bytes", "packed_bytes")
+        self.assertIn(says.format(*(only[key] * 1e-6 for key in keys)), self.ok("bench", "--load").decode())
+        self.refused(2, "no packed form", "bench", "--load", "--layout", "packed", "--isa", "scalar")
         self.assertIn(b"decode", self.ok("bench", "-p", "8", "-n", "2", "-r", "1"))
         self.refused(2, "at most 4096", "bench", "--depth", "4000", "-p", "200")
 
@@ -338,14 +425,15 @@ class Files(Cli):
 
     def test_a_weight_that_is_no_number_ends_the_run(self):
         got = self.json("inspect", "--json", "--tensors")
-        for name in ("blk.2.attn_norm.weight", "blk.3.ffn_down_exps.weight"):
+        for name, says in (("blk.2.attn_norm.weight", "tensor blk.2.attn_norm.weight holds NaN"), ("blk.3.exp_probs_b.bias", "tensor blk.3.exp_probs_b.bias holds NaN"),
+                           ("blk.3.ffn_down_exps.weight", "the logits at position 0 hold NaN")):
             tensor = next(t for t in got["tensor_list"] if t["name"] == name)
             data = bytearray(self.read(MODEL))
             data[tensor["offset"]:tensor["offset"] + tensor["bytes"]] = b"\xff" * tensor["bytes"]
             path = self.write("nan.gguf", bytes(data))
             for isa in ("scalar", "auto"):
-                self.refused(1, "hold NaN", "run", "-m", path, "--isa", isa, "-p", "Hello!")
-            self.refused(1, "hold NaN", "logits", "-m", path, "--tokens", "0,5", "-o", self.path("l"))
+                self.refused(1, says.split(" at ")[0], "run", "-m", path, "--isa", isa, "-p", "Hello!")
+            self.refused(1, says, "logits", "-m", path, "--tokens", "0,5", "-o", self.path("l"))
 
     def test_cut_and_foreign_files(self):
         data = self.read(MODEL)
@@ -407,7 +495,7 @@ class Settings(Cli):
         shutil.copy(MODEL, self.path("models"))
         p = subprocess.run(args, capture_output=True, env=self.env)
         self.assertEqual((p.returncode, p.stdout), (0, EXPECTED[14]["output"].encode()))
-        self.assertIn(b"models/tiny-dsv4.gguf", p.stderr)
+        self.assertIn(b": " + os.path.realpath(self.path("models/tiny-dsv4.gguf")).encode() + b"\n", p.stderr)
         self.assertEqual(len(p.stderr.splitlines()), 1)
 
     def test_mistakes(self):
@@ -422,6 +510,9 @@ class Settings(Cli):
         self.refused(2, "--pin", "run", "--pin", "1,x", "-p", "x")
         self.refused(2, "ppl needs -f", "ppl")
         self.refused(2, "synth needs", "synth")
+        self.refused(2, "-o -: standard output", "synth", "-o", "-")
+        self.refused(2, "from 1 to 1e+12", "synth", "x", "--set", "rope_base=0")
+        self.refused(2, "the model has 5 layers", "synth", "x", "--hash-layers", "99")
 
     def test_help_and_version(self):
         commands = ["run", "chat", "logits", "tokenize", "detokenize", "inspect", "ppl", "bench", "synth"]
