@@ -5,7 +5,7 @@
  * and sign together index a table of biased weights. No look-up goes through memory, and nothing waits for a store between
  * index and product. */
 #include "kernels/avx512/matmul.h"
-#include "kernels/avx512/packed_iquant.h"
+#include "kernels/avx512/codebook_iquant.h"
 #include "kernels/avx512/rows16_k.h"
 #include "kernels/quant/grids.h"
 

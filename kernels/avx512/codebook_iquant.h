@@ -1,7 +1,7 @@
-/* packed_iquant.h - codebooks as byte tables for vpermi2b, private to this folder.
- * Written by scripts/make_packed_grids.py, which says how; do not edit. */
-#ifndef KERNELS_AVX512_PACKED_IQUANT_H
-#define KERNELS_AVX512_PACKED_IQUANT_H
+/* codebook_iquant.h - codebooks as byte tables for vpermi2b, private to this folder.
+ * Written by scripts/make_codebooks.py, which says how; do not edit. */
+#ifndef KERNELS_AVX512_CODEBOOK_IQUANT_H
+#define KERNELS_AVX512_CODEBOOK_IQUANT_H
 
 #include "platform/base/compiler.h"
 

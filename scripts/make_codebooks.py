@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes kernels/avx512/packed_iquant.h and packed_iq1.h from scripts/tables/*.csv.
+"""Writes kernels/avx512/codebook_iquant.h and codebook_iq1.h from scripts/tables/*.csv.
 
 The AVX-512 kernels keep codebooks as byte tables, which vpermi2b looks up from registers: 128 entries for each instruction.
 An entry of eight weights becomes two bytes (first and last four weights), two bits a weight: the number of the magnitude, or
@@ -8,7 +8,7 @@ value + 1 of the ternary book. An entry of four weights with eight magnitudes be
 The ternary book is sorted, last weights most significant, so that the last four weights grow with the index and grow at most once
 in 16 neighbouring entries (checked here): three tables of 128 replace one of 2048.
 
-    python3 scripts/make_packed_grids.py     run from anywhere; needs nothing but the standard library
+    python3 scripts/make_codebooks.py     run from anywhere; needs nothing but the standard library
 """
 import os
 
@@ -65,7 +65,7 @@ def ternary_book():
 def header(name, body):
     guard = "KERNELS_AVX512_" + name.upper().replace(".", "_")
     head = ["/* %s - codebooks as byte tables for vpermi2b, private to this folder." % name,
-            " * Written by scripts/make_packed_grids.py, which says how; do not edit. */",
+            " * Written by scripts/make_codebooks.py, which says how; do not edit. */",
             "#ifndef " + guard, "#define " + guard, "",
             '#include "platform/base/compiler.h"', "", "#include <stdint.h>", "", "/* clang-format off */"]
     with open(os.path.join(ROOT, "kernels", "avx512", name), "w", encoding="ascii", newline="\n") as f:
@@ -82,14 +82,14 @@ def main():
         low, high = nibble_book(name + "_grid")
         body += table(name + "_low", name + ": weights 0 and 1, a nibble each", low)
         body += table(name + "_high", name + ": weights 2 and 3", high)
-    header("packed_iquant.h", body)
+    header("codebook_iquant.h", body)
 
     low, base, step, by_rank = ternary_book()
     body = table("iq1_low", "iq1_s, iq1_m: weights 0..3 plus 1, two bits each", low)
     body += table("iq1_base", "rank of the last four weights at index 16i", base)
     body += table("iq1_step", "where in the 16 it grows by one; 16: nowhere", step)
     body += table("iq1_high", "rank -> weights 4..7 plus 1, two bits each", by_rank)
-    header("packed_iq1.h", body)
+    header("codebook_iq1.h", body)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-/* packed_iq1.h - codebooks as byte tables for vpermi2b, private to this folder.
- * Written by scripts/make_packed_grids.py, which says how; do not edit. */
-#ifndef KERNELS_AVX512_PACKED_IQ1_H
-#define KERNELS_AVX512_PACKED_IQ1_H
+/* codebook_iq1.h - codebooks as byte tables for vpermi2b, private to this folder.
+ * Written by scripts/make_codebooks.py, which says how; do not edit. */
+#ifndef KERNELS_AVX512_CODEBOOK_IQ1_H
+#define KERNELS_AVX512_CODEBOOK_IQ1_H
 
 #include "platform/base/compiler.h"
 
