@@ -200,6 +200,7 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
         json_out_uint(&j, "bytes_per_token_head", b->facts.token_bytes_head);
         json_out_num(&j, "read_gb_s", s->read_gb_s);
         json_out_num(&j, "mem_bw_gb_s", s->memory_gb_s);
+        json_out_uint(&j, "mem_bw_buffer_bytes", memory_reader_bytes(b->memory));
         json_out_num(&j, "bus_share", s->read_gb_s / s->memory_gb_s);
     }
     json_out_num(&j, "load_s", b->load_s);
@@ -210,6 +211,8 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
     json_out_deinit(&j);
     return code;
 }
+
+enum { CACHED_BYTES = 64 << 20 }; /* the caches of an ordinary machine hold this much */
 
 static void print_table(const struct bench *b, const struct summary *s)
 {
@@ -233,7 +236,8 @@ static void print_table(const struct bench *b, const struct summary *s)
             printf("\n");
         }
         if (b->memory)
-            printf("memory           %.2f GB/s read by the same threads\n", s->memory_gb_s);
+            printf("memory           %.2f GB/s read by the same threads%s\n", s->memory_gb_s,
+                   memory_reader_bytes(b->memory) < CACHED_BYTES ? ", from so little of it that caches count" : "");
         else
             printf("memory           not measured: too little of it is free\n");
     }

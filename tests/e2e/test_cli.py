@@ -353,7 +353,7 @@ class Numbers(Cli):
         got = self.json("bench", "--json", "-p", "40", "-n", "6", "-r", "2", "--depth", "20")
         for key in ("prefill_tok_s", "decode_tok_s"):
             self.assertTrue(0 < got[key]["min"] <= got[key]["median"] <= got[key]["max"])
-        for key in ("bytes_per_token", "read_gb_s", "mem_bw_gb_s", "bus_share", "load_s", "load_gb_s", "rss_peak_bytes"):
+        for key in ("bytes_per_token", "read_gb_s", "mem_bw_gb_s", "mem_bw_buffer_bytes", "bus_share", "load_s", "load_gb_s", "rss_peak_bytes"):
             self.assertGreater(got[key], 0, key)
         self.assertAlmostEqual(got["read_gb_s"] / (got["decode_tok_s"]["median"] * got["bytes_per_token"] * 1e-9), 1, 6)
         self.assertAlmostEqual(got["bus_share"] / (got["read_gb_s"] / got["mem_bw_gb_s"]), 1, 6)
