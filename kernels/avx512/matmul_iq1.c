@@ -4,8 +4,8 @@
  * Its second halves are sorted and grow at most once in 16 entries: base and place of the step come from tables of 128, and a
  * third one turns the rank into weights. That is 19 register look-ups for 512 weights, against 64 loads from a table in memory.
  * Codes are value + 1; the shift of 1/8 and the bias meet in the pairs: I = sum of 8 ls (codes * a) + ls (sigma - 8) sum(a). */
-#include "kernels/avx512/matmul.h"
 #include "kernels/avx512/codebook_iq1.h"
+#include "kernels/avx512/matmul.h"
 #include "kernels/avx512/rows16_k.h"
 
 static const struct k_law law_iq1_s = {50, 32, false, 4, false};

@@ -4,8 +4,8 @@
  * of 256 entries costs two of them. vpmultishiftqb then spreads the packed codes of one group over the dword of its row; code
  * and sign together index a table of biased weights. No look-up goes through memory, and nothing waits for a store between
  * index and product. */
-#include "kernels/avx512/matmul.h"
 #include "kernels/avx512/codebook_iquant.h"
+#include "kernels/avx512/matmul.h"
 #include "kernels/avx512/rows16_k.h"
 #include "kernels/quant/grids.h"
 

@@ -8,7 +8,7 @@
     "Model:\n"                                                                                                                 \
     "  -m FILE  GGUF, any part of a split set (default: the model that ships with it)\n"                                       \
     "  -t N  worker threads (default: physical cores)    --pin auto|off|LIST of CPUs\n"                                        \
-    "  --ctx N  context tokens    --batch N  prompt tokens per chunk (512)\n"                                                  \
+    "  --ctx N  context tokens    --batch N  prompt tokens per chunk (2048)\n"                                                 \
     "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap\n"                                                 \
     "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"
 #define HELP_COMMON "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"

@@ -95,8 +95,8 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     const uint64_t available = os_memory_available_bytes(),
                    slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
     const uint64_t budget = available > slack ? available - slack : 0;
-    const enum mc_code code =
-        resident_create(&e->model, &e->kern, e->weights, e->team, budget, opt->progress, opt->progress_user, &e->resident, err);
+    const enum mc_code code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, packed, opt->progress,
+                                              opt->progress_user, &e->resident, err);
     if (code) return code;
     if (packed && !e->resident.n_packed && !e->resident.n_left)
         return mc_fail(err, MC_EARG, 0,
@@ -149,7 +149,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
         return code;
     }
     count_bytes(e);
-    if (!e->resident.n_packed || e->resident.n_left) weights_prefault(e->weights);
+    if (!e->resident.n_packed || e->resident.n_left || e->resident.n_file) weights_prefault(e->weights);
     e->facts.load_s = (double)(os_clock_ns() - begin_ns) * 1e-9;
     mc_log(MC_LOG_INFO, "engine: open isa=%s threads=%u pinned=%d io=%s arith=%s", e->facts.isa, e->facts.n_threads,
            e->facts.pinned, weights_io_name(weights_mode(e->weights)), e->exact ? "exact" : "fast");

@@ -32,8 +32,9 @@ struct engine_options {
     const char *isa;    /* "auto", "scalar", "avx2", "avx512"; NULL = auto */
     const char *io;     /* "auto", "mmap"; NULL = auto. Others are refused by name until streaming lands */
     enum engine_arith arith;
-    const char *layout; /* "auto": matrices are packed (16 rows interleaved, in large pages) as far as memory allows; "file":
-                           never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results are the same bits */
+    const char *layout; /* "auto": matrices are packed (16 rows interleaved, in large pages) where that decodes faster and as
+                           far as memory allows; "file": never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results
+                           are the same bits */
     engine_progress_fn progress; /* of packing, in bytes of memory; or NULL */
     void *progress_user;
 };

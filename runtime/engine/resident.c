@@ -3,7 +3,9 @@
 
 #include "io/weights/weights.h"
 #include "kernels/pack.h"
+#include "platform/base/log.h"
 #include "platform/os.h"
+#include "runtime/engine/layout_choice.h"
 #include "topology/workers.h"
 
 #include <string.h>
@@ -23,8 +25,25 @@ struct plan {
     void *progress_user;
     uint64_t total; /* bytes to pack */
     bool cancelled;
-    unsigned n_packed, n_left;
+    bool all; /* also what is not faster packed */
+    enum { NOT_KNOWN, PACK, LEAVE } choice[QUANT_TYPE_COUNT];
+    unsigned n_packed, n_left, n_file;
 };
+
+/* A form that takes more memory than the file's must be faster for it; decided once for each type. */
+static bool pays(struct plan *p, const struct matrix *m, uint64_t bytes)
+{
+    if (p->all || bytes <= matrix_bytes(m) / 20 * 21) return true;
+    if (p->choice[m->type] == NOT_KNOWN) {
+        weights_will_need(p->weights, m->data, matrix_bytes(m));
+        const struct layout_speed s = layout_measure(p->kern, p->team, m);
+        p->choice[m->type] = s.packed >= s.file ? PACK : LEAVE;
+        if (s.file > 0)
+            mc_log(MC_LOG_INFO, "engine: layout type=%s packed_gb_s=%.1f file_gb_s=%.1f choice=%s", quant_info(m->type)->name,
+                   s.packed, s.file, s.packed >= s.file ? "packed" : "file");
+    }
+    return p->choice[m->type] == PACK;
+}
 
 static size_t packed_group_bytes(const struct kern_table *kern, const struct matrix *m)
 {
@@ -71,6 +90,10 @@ static void visit(void *user, struct matrix *m)
     if (!group_bytes || p->cancelled) return;
     const uint32_t groups = m->rows / KERN_PACK_ROWS * m->count;
     const uint64_t bytes = (uint64_t)group_bytes * groups; /* of the order of the file's: cannot wrap */
+    if (!pays(p, m, bytes)) {
+        p->n_file++;
+        return;
+    }
     if (p->bytes + bytes > p->budget) {
         p->n_left++;
         return;
@@ -91,14 +114,15 @@ static void visit(void *user, struct matrix *m)
 }
 
 enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team,
-                             uint64_t budget_bytes, engine_progress_fn progress, void *progress_user, struct resident *out,
-                             struct mc_err *err)
+                             uint64_t budget_bytes, bool all, engine_progress_fn progress, void *progress_user,
+                             struct resident *out, struct mc_err *err)
 {
-    struct plan p = {.kern = kern, .budget = budget_bytes, .weights = w, .team = team};
+    struct plan p = {.kern = kern, .budget = budget_bytes, .weights = w, .team = team, .all = all};
     memset(out, 0, sizeof *out);
     model_each_matrix(m, visit, &p);
     if (!p.bytes) {
         out->n_left = p.n_left;
+        out->n_file = p.n_file;
         return MC_OK;
     }
     const enum mc_code code = os_mem_alloc((size_t)p.bytes, OS_MEM_HUGE, "packed weights", &out->memory, err);
@@ -106,7 +130,7 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     out->memory_bytes = (size_t)p.bytes;
     p.total = p.bytes;
     p.bytes = p.file_bytes = 0;
-    p.n_packed = p.n_left = 0;
+    p.n_packed = p.n_left = p.n_file = 0;
     p.memory = out->memory;
     p.progress = progress;
     p.progress_user = progress_user;
@@ -115,6 +139,7 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     out->file_bytes = p.file_bytes;
     out->n_packed = p.n_packed;
     out->n_left = p.n_left;
+    out->n_file = p.n_file;
     return MC_OK;
 }
 

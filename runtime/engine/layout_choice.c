@@ -1,0 +1,99 @@
+/* layout_choice.c - see layout_choice.h */
+#include "runtime/engine/layout_choice.h"
+
+#include "kernels/pack.h"
+#include "platform/os.h"
+#include "topology/workers.h"
+
+#include <string.h>
+
+enum {
+    SAMPLE_BYTES = 64 << 20, /* beyond the caches */
+    SAMPLE_BYTES_MIN = 16 << 20,
+    CALL_GROUPS = 16, /* groups of 16 rows at a time */
+    RUNS = 3,
+};
+
+struct sample {
+    const struct kern_table *kern;
+    const struct matrix *m;
+    uint8_t *packed, *x;
+    size_t group_bytes;
+    uint32_t groups;
+};
+
+static void share_of(const struct sample *s, const struct worker *w, uint32_t *g0, uint32_t *g1)
+{
+    const uint32_t calls = s->groups / CALL_GROUPS;
+    *g0 = calls * w->id / w->count * CALL_GROUPS;
+    *g1 = calls * (w->id + 1) / w->count * CALL_GROUPS;
+}
+
+static void pack_share(void *arg, struct worker *w)
+{
+    const struct sample *s = arg;
+    const size_t file_bytes = KERN_PACK_ROWS * s->m->row_bytes;
+    uint32_t g0, g1;
+    share_of(s, w, &g0, &g1);
+    for (uint32_t g = g0; g < g1; g++)
+        kern_pack_group(s->m->type, s->packed + g * s->group_bytes, s->m->data + g * file_bytes, s->m->row_bytes, s->m->k);
+}
+
+static void multiply_packed(void *arg, struct worker *w)
+{
+    const struct sample *s = arg;
+    float y[CALL_GROUPS * KERN_PACK_ROWS], *const rows[1] = {y};
+    const void *const x[1] = {s->x};
+    uint32_t g0, g1;
+    share_of(s, w, &g0, &g1);
+    for (uint32_t g = g0; g < g1; g += CALL_GROUPS)
+        s->kern->packed[s->m->type](rows, s->packed + g * s->group_bytes, x, s->m->k, CALL_GROUPS * KERN_PACK_ROWS, 1);
+}
+
+static void multiply_file(void *arg, struct worker *w)
+{
+    const struct sample *s = arg;
+    float y[CALL_GROUPS * KERN_PACK_ROWS], *const rows[1] = {y};
+    const void *const x[1] = {s->x};
+    uint32_t g0, g1;
+    share_of(s, w, &g0, &g1);
+    for (uint32_t g = g0; g < g1; g += CALL_GROUPS)
+        s->kern->matmul[s->m->type](rows, s->m->data + (size_t)g * KERN_PACK_ROWS * s->m->row_bytes, s->m->row_bytes, x,
+                                    s->m->k, CALL_GROUPS * KERN_PACK_ROWS, 1);
+}
+
+/* GB/s of the file's bytes, the best run. */
+static double speed(struct workers *team, worker_fn fn, struct sample *s)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < RUNS; i++) {
+        const uint64_t start = os_clock_ns();
+        workers_run(team, fn, s);
+        const uint64_t ns = os_clock_ns() - start + 1;
+        if (ns < best) best = ns;
+    }
+    return (double)s->groups * KERN_PACK_ROWS * (double)s->m->row_bytes / (double)best;
+}
+
+struct layout_speed layout_measure(const struct kern_table *kern, struct workers *team, const struct matrix *m)
+{
+    const uint64_t bytes = matrix_bytes(m) < SAMPLE_BYTES ? matrix_bytes(m) : SAMPLE_BYTES;
+    const enum quant_act act = quant_info(m->type)->act;
+    struct sample s = {.kern = kern, .m = m, .group_bytes = kern_pack_group_bytes(m->type, m->k)};
+    struct layout_speed out = {0, 0};
+    s.groups = (uint32_t)(bytes / m->row_bytes / KERN_PACK_ROWS / CALL_GROUPS * CALL_GROUPS);
+    if (bytes < SAMPLE_BYTES_MIN) return out;
+    const size_t packed_bytes = s.groups * s.group_bytes, row_bytes = mc_round_up(kern_act_row_bytes(act, m->k) + 64, 64);
+    void *memory = NULL;
+    if (os_mem_alloc(packed_bytes + row_bytes + m->k * sizeof(float), OS_MEM_HUGE, "layout sample", &memory, NULL)) return out;
+    s.packed = memory;
+    s.x = s.packed + packed_bytes;
+    float *values = (float *)(void *)(s.x + row_bytes);
+    for (uint32_t i = 0; i < m->k; i++) values[i] = (float)((int)(i % 61) - 30);
+    kern->quantize[act](s.x, values, m->k, 0, m->k);
+    workers_run(team, pack_share, &s);
+    out.packed = speed(team, multiply_packed, &s);
+    out.file = speed(team, multiply_file, &s);
+    os_mem_free(memory, packed_bytes + row_bytes + m->k * sizeof(float));
+    return out;
+}

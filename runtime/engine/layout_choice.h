@@ -1,0 +1,21 @@
+/* layout_choice.h - is one token decoded faster from the packed form of a matrix than from the file's layout?
+ *
+ * Packed forms of the codebook formats take up to 55 % more bytes than the file (kernels/pack.h) and fewer instructions. Few
+ * cores on fast memory want the one, many cores on two channels the other, so it is measured here, on the weights themselves.
+ */
+#ifndef RUNTIME_ENGINE_LAYOUT_CHOICE_H
+#define RUNTIME_ENGINE_LAYOUT_CHOICE_H
+
+#include "runtime/model/bind.h"
+
+struct workers;
+
+struct layout_speed {
+    double packed, file; /* GB/s of weights as the file stores them, all workers together; 0: not measured */
+};
+
+/* Multiplies some 64 MiB of m with one activation row in both layouts, on the whole team; takes about a second. Matrices below
+ * 16 MiB and machines without the memory for it are not measured. */
+struct layout_speed layout_measure(const struct kern_table *kern, struct workers *team, const struct matrix *m);
+
+#endif
