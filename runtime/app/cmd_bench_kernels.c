@@ -1,24 +1,60 @@
-/* cmd_bench_kernels.c - `modchip bench kernels`: kernels/check, printed. A kernel that differs from its scalar twin makes it
- * fail. */
+/* cmd_bench_kernels.c - `modchip bench kernels`: kernels/check, printed beside the ceiling that the memory sets: how many
+ * weights a cycle one core could read if it did nothing else (measured first, in the same way as for `bench`). A kernel that
+ * differs from its scalar twin makes it fail. */
 #include "kernels/check/checkkern.h"
 #include "kernels/cpu_flags.h"
 #include "platform/os.h"
+#include "runtime/app/bench_memory.h"
 #include "runtime/app/commands.h"
 #include "runtime/app/json_out.h"
 #include "runtime/app/options.h"
+#include "topology/discover.h"
+#include "topology/placement.h"
+#include "topology/workers.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct table {
     bool json;
     size_t n_rows;
+    double memory_gb_s; /* of one core */
     struct json_out rows;
 };
+
+static bool reads_weights(const struct check_row *r)
+{
+    return !strncmp(r->kernel, "matmul", 6) || !strncmp(r->kernel, "packed", 6);
+}
+
+/* NaN where that cannot be measured; the table is the same without it. */
+static double one_core_gb_s(void)
+{
+    struct machine *machine = malloc(sizeof *machine);
+    struct placement *place = malloc(sizeof *place);
+    struct workers *team = NULL;
+    struct memory_reader *reader = NULL;
+    double gb_s = (double)NAN;
+    if (machine && place) {
+        discover_this_machine(machine);
+        if (!placement_plan(machine, &(struct placement_wish){.n_threads = 1}, place, NULL) &&
+            !workers_create(place, &team, NULL) && !memory_reader_create(team, &reader, NULL))
+            gb_s = memory_reader_measure(reader);
+        memory_reader_destroy(reader);
+        workers_destroy(team);
+    }
+    free(machine);
+    free(place);
+    return gb_s;
+}
 
 static void on_row(void *user, const struct check_row *r)
 {
     struct table *t = user;
     const bool first = !t->n_rows++;
+    const double ceiling = r->weights_per_cycle * t->memory_gb_s / r->gb_s;
     if (t->json) {
         struct json_out *j = &t->rows;
         json_out_object(j, NULL);
@@ -29,13 +65,22 @@ static void on_row(void *user, const struct check_row *r)
         json_out_num(j, "weights_per_cycle", r->weights_per_cycle);
         if (r->products_per_cycle8 > 0) json_out_num(j, "products_per_cycle_8_columns", r->products_per_cycle8);
         json_out_num(j, "gb_s", r->gb_s);
+        if (reads_weights(r)) json_out_num(j, "ceiling_weights_per_cycle", ceiling);
         json_out_num(j, "speedup", r->speedup);
         json_out_object_end(j);
         return;
     }
-    if (first) printf("%-22s %-10s %-4s %9s %9s %9s %8s\n", "kernel", "isa", "", "w/cycle", "8 columns", "GB/s", "speedup");
-    printf("%-22s %-10s %-4s %9.2f %9.2f %9.2f %8.2f\n", r->kernel, r->isa, r->ok ? "ok" : "BAD", r->weights_per_cycle,
-           r->products_per_cycle8, r->gb_s, r->speedup);
+    if (first) {
+        printf("memory: one core reads %.1f GB/s; ceiling: the weights a cycle that this is\n", t->memory_gb_s);
+        printf("%-22s %-10s %-4s %9s %9s %9s %9s %8s\n", "kernel", "isa", "", "w/cycle", "ceiling", "8 columns", "GB/s",
+               "speedup");
+    }
+    printf("%-22s %-10s %-4s %9.2f ", r->kernel, r->isa, r->ok ? "ok" : "BAD", r->weights_per_cycle);
+    if (reads_weights(r) && isfinite(ceiling))
+        printf("%9.2f", ceiling);
+    else
+        printf("%9s", "");
+    printf(" %9.2f %9.2f %8.2f\n", r->products_per_cycle8, r->gb_s, r->speedup);
     if (!r->ok) printf("    %s\n", r->detail);
     fflush(stdout); /* the whole table takes a while */
 }
@@ -51,7 +96,7 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
     struct check_options co = {.only = o->n_args ? o->args[0] : NULL, .seed = 1, .bench = true, .stop = interrupted};
     if (kern_isa_flags(opt_text(o, OPT_ISA), &co.cpu_flags))
         return mc_fail(err, MC_EARG, 0, "--isa %s: this CPU does not have it", opt_text(o, OPT_ISA));
-    struct table t = {.json = opt_flag(o, OPT_JSON)};
+    struct table t = {.json = opt_flag(o, OPT_JSON), .memory_gb_s = one_core_gb_s()};
     json_out_init(&t.rows);
     json_out_array(&t.rows, NULL);
     size_t n_failed = 0;
@@ -62,6 +107,7 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
         struct json_out j;
         json_out_init(&j);
         json_out_object(&j, NULL);
+        json_out_num(&j, "memory_gb_s", t.memory_gb_s);
         json_out_splice(&j, "kernels", &t.rows);
         json_out_uint(&j, "failed", n_failed);
         json_out_object_end(&j);

@@ -26,6 +26,7 @@ struct profile {
     uint32_t depth, n_layer;
     unsigned n_threads;
     double ghz;
+    char title[64]; /* printed once, when there is something below it */
     bool json;
     struct json_out out;
 };
@@ -79,7 +80,7 @@ static void print_phase(struct profile *p, const char *name, uint32_t tokens)
         json_out_num(&p->out, "tok_s", tokens / ((double)all.ns * 1e-9));
         json_out_array(&p->out, "operators");
     } else {
-        printf("%s: %u tokens, %.2f tok/s\n", name, tokens, tokens / ((double)all.ns * 1e-9));
+        printf("%s%s: %u tokens, %.2f tok/s\n", p->title, name, tokens, tokens / ((double)all.ns * 1e-9));
         printf("%-12s %7s %10s %8s %8s %9s %8s %8s\n", "", "calls", "ms", "share", "waiting", "MB", "GB/s", "MAC/cyc");
     }
     for (unsigned op = 0; op < TRACE_OPS; op++)
@@ -101,6 +102,7 @@ static void print_phase(struct profile *p, const char *name, uint32_t tokens)
         json_out_object_end(&p->out);
     } else {
         print_line(p, &(struct line){"all", all, all.ns});
+        p->title[0] = '\0';
         printf("\n");
     }
 }
@@ -149,7 +151,8 @@ enum mc_code cmd_profile(const struct app_options *o, struct mc_err *err)
             json_out_text(&p.out, "isa", facts.isa);
             json_out_uint(&p.out, "threads", facts.n_threads);
         } else {
-            printf("%s, %u threads%s\n\n", facts.isa, facts.n_threads, facts.pinned ? ", pinned" : "");
+            snprintf(p.title, sizeof p.title, "%s, %u threads%s\n\n", facts.isa, facts.n_threads,
+                     facts.pinned ? ", pinned" : "");
         }
         code = measure(&p, (uint32_t)opt_int(o, OPT_PREFILL), n_decode, err);
     }
