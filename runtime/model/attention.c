@@ -167,10 +167,8 @@ static void attend(const struct layer_weights *L, struct flow *f, struct worker 
     const struct act o = act_select(&f->o, act_kind(&L->out_a));
     const uint32_t groups = f->n >= 2 * w->count ? s->n_group : 1, heads = s->n_head / s->n_group;
     const size_t tasks = s->n_group / groups;
-    size_t i0, i1;
     compressor_keep(L, f, w);
-    flow_share(w, f->n * tasks, &i0, &i1);
-    for (size_t i = i0; i < i1; i++) {
+    for (size_t i = w->id; i < f->n * tasks; i += w->count) { /* later tokens see more rows: everyone gets some of each */
         const size_t t = i / tasks, g0 = i % tasks * groups;
         attend_heads(L, f, t, (uint32_t)g0 * heads, groups * heads, w->id);
         for (size_t g = g0; g < g0 + groups; g++) act_quantise(&f->env, &o, t * s->n_group + g);
