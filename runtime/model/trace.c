@@ -4,6 +4,7 @@
 #include "platform/os.h"
 #include "topology/workers.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,6 +79,7 @@ struct trace_cell trace_cell_at(const struct trace *t, uint32_t layer, enum trac
         sum.bytes += c->bytes;
         sum.macs += c->macs;
     }
+    assert(t->n_workers > 0);
     sum.ns /= t->n_workers;
     sum.wait_ns /= t->n_workers;
     return sum;
