@@ -5,8 +5,6 @@
 #include "platform/os.h"
 #include "topology/workers.h"
 
-#include <string.h>
-
 enum {
     SAMPLE_BYTES = 64 << 20, /* beyond the caches */
     SAMPLE_BYTES_MIN = 16 << 20,
@@ -20,6 +18,7 @@ struct sample {
     uint8_t *packed, *x;
     size_t group_bytes;
     uint32_t groups;
+    bool use_packed;
 };
 
 static void share_of(const struct sample *s, const struct worker *w, uint32_t *g0, uint32_t *g1)
@@ -39,36 +38,30 @@ static void pack_share(void *arg, struct worker *w)
         kern_pack_group(s->m->type, s->packed + g * s->group_bytes, s->m->data + g * file_bytes, s->m->row_bytes, s->m->k);
 }
 
-static void multiply_packed(void *arg, struct worker *w)
+static void multiply_share(void *arg, struct worker *w)
 {
     const struct sample *s = arg;
-    float y[CALL_GROUPS * KERN_PACK_ROWS], *const rows[1] = {y};
+    const struct matrix *m = s->m;
+    const size_t rows = CALL_GROUPS * KERN_PACK_ROWS;
+    float y[CALL_GROUPS * KERN_PACK_ROWS], *const out[1] = {y};
     const void *const x[1] = {s->x};
     uint32_t g0, g1;
     share_of(s, w, &g0, &g1);
     for (uint32_t g = g0; g < g1; g += CALL_GROUPS)
-        s->kern->packed[s->m->type](rows, s->packed + g * s->group_bytes, x, s->m->k, CALL_GROUPS * KERN_PACK_ROWS, 1);
-}
-
-static void multiply_file(void *arg, struct worker *w)
-{
-    const struct sample *s = arg;
-    float y[CALL_GROUPS * KERN_PACK_ROWS], *const rows[1] = {y};
-    const void *const x[1] = {s->x};
-    uint32_t g0, g1;
-    share_of(s, w, &g0, &g1);
-    for (uint32_t g = g0; g < g1; g += CALL_GROUPS)
-        s->kern->matmul[s->m->type](rows, s->m->data + (size_t)g * KERN_PACK_ROWS * s->m->row_bytes, s->m->row_bytes, x,
-                                    s->m->k, CALL_GROUPS * KERN_PACK_ROWS, 1);
+        if (s->use_packed)
+            s->kern->packed[m->type](out, s->packed + g * s->group_bytes, x, m->k, rows, 1);
+        else
+            s->kern->matmul[m->type](out, m->data + (size_t)g * KERN_PACK_ROWS * m->row_bytes, m->row_bytes, x, m->k, rows, 1);
 }
 
 /* GB/s of the file's bytes, the best run. */
-static double speed(struct workers *team, worker_fn fn, struct sample *s)
+static double speed(struct workers *team, bool use_packed, struct sample *s)
 {
+    s->use_packed = use_packed;
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < RUNS; i++) {
         const uint64_t start = os_clock_ns();
-        workers_run(team, fn, s);
+        workers_run(team, multiply_share, s);
         const uint64_t ns = os_clock_ns() - start + 1;
         if (ns < best) best = ns;
     }
@@ -92,8 +85,8 @@ struct layout_speed layout_measure(const struct kern_table *kern, struct workers
     for (uint32_t i = 0; i < m->k; i++) values[i] = (float)((int)(i % 61) - 30);
     kern->quantize[act](s.x, values, m->k, 0, m->k);
     workers_run(team, pack_share, &s);
-    out.packed = speed(team, multiply_packed, &s);
-    out.file = speed(team, multiply_file, &s);
+    out.packed = speed(team, true, &s);
+    out.file = speed(team, false, &s);
     os_mem_free(memory, packed_bytes + row_bytes + m->k * sizeof(float));
     return out;
 }

@@ -2,27 +2,7 @@
  * leaves small matrices alone, and stays inside the matrix (the sanitizers look). Which one wins is the machine's business. */
 #include "kernels/cpu_flags.h"
 #include "runtime/engine/layout_choice.h"
-#include "topology/discover.h"
-#include "topology/workers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static struct workers *team_of(unsigned n)
-{
-    static struct machine machine;
-    static struct placement place;
-    struct workers *t = NULL;
-    struct mc_err err;
-    discover_this_machine(&machine);
-    assert_int_equal(placement_plan(&machine, &(struct placement_wish){.n_threads = n}, &place, &err), MC_OK);
-    assert_int_equal(workers_create(&place, &t, &err), MC_OK);
-    return t;
-}
+#include "tests/support/engine_fixture.h"
 
 /* rows x 4096 weights of zero bits, which are valid blocks of every type; the contract's 64 bytes behind them. */
 static struct matrix zeros(enum quant_type type, uint32_t rows, uint8_t **memory)
@@ -42,14 +22,14 @@ static void both_layouts_are_measured(void **state)
     kern_table_init(&kern, kern_cpu_flags());
     if (!kern.packed[QUANT_IQ1_S]) skip(); /* no packed forms on this CPU */
     for (unsigned n = 1; n <= 3; n++) {
-        struct workers *t = team_of(n);
+        struct engine *e = fixture_engine("nano", ENGINE_FAST, "auto", n);
         uint8_t *memory;
         const struct matrix m =
             zeros(QUANT_IQ1_S, (17u << 20) / 800 / 16 * 16 + 16, &memory); /* 800 bytes a row: just above 16 MiB */
-        const struct layout_speed s = layout_measure(&kern, t, &m);
+        const struct layout_speed s = layout_measure(&kern, engine_workers(e), &m);
         assert_true(s.packed > 0 && s.file > 0);
         free(memory);
-        workers_destroy(t);
+        engine_close(e);
     }
 }
 
@@ -59,13 +39,13 @@ static void small_matrices_are_not_measured(void **state)
     struct kern_table kern;
     kern_table_init(&kern, kern_cpu_flags());
     if (!kern.packed[QUANT_IQ1_S]) skip();
-    struct workers *t = team_of(2);
+    struct engine *e = fixture_engine("nano", ENGINE_FAST, "auto", 2);
     uint8_t *memory;
     const struct matrix m = zeros(QUANT_IQ1_S, 2048, &memory);
-    const struct layout_speed s = layout_measure(&kern, t, &m);
+    const struct layout_speed s = layout_measure(&kern, engine_workers(e), &m);
     assert_true(s.packed == 0 && s.file == 0);
     free(memory);
-    workers_destroy(t);
+    engine_close(e);
 }
 
 int main(void)
