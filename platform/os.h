@@ -1,6 +1,6 @@
 /* os.h - the one header that stands for an operating system.
  *
- * platform/linux and platform/windows implement it under the same file names (os_file.c, os_memory.c, os_thread.c,
+ * platform/linux and platform/windows implement it under the same file names (os_file.c, os_memory.c, os_region.c, os_thread.c,
  * os_affinity.c, os_clock.c, os_process.c). Rules of the seam: UTF-8 paths in, mc_code out, sizes in bytes, times in
  * nanoseconds, no OS type in a signature. */
 #ifndef PLATFORM_OS_H
@@ -82,6 +82,44 @@ MC_MUST_CHECK enum mc_code os_mem_alloc(size_t size, enum os_mem_flags flags, co
 void os_mem_free(void *p, size_t size); /* NULL does nothing */
 /* Makes whole pages of such memory inaccessible, so that an access to them ends the process: the fence of the kernel checks. */
 MC_MUST_CHECK enum mc_code os_mem_fence(void *p, size_t size, struct mc_err *err);
+
+/* ---- large memory of chosen pages (os_region.c) ------------------------------------------------------------------- */
+
+enum os_page { OS_PAGE_NORMAL, OS_PAGE_THP, OS_PAGE_2M, OS_PAGE_1G, OS_PAGE_KINDS };
+const char *os_page_name(enum os_page kind); /* "normal", "thp", "2m", "1g" */
+
+enum os_hugepages {
+    OS_HUGE_AUTO, /* 1 GiB, 2 MiB, transparent, normal: the largest that can be had, group of pages by group of pages */
+    OS_HUGE_OFF,
+    OS_HUGE_THP, /* these three: all of the memory that such pages can cover, or an error that names the remedy */
+    OS_HUGE_2M,
+    OS_HUGE_1G, /* what is left beyond whole GiB is made of 2 MiB or transparent pages */
+    OS_HUGE_WISHES
+};
+
+/* One stretch of addresses, zeroed, made of the pages that the wish allows. Pages of a reserved pool are reserved at once, so
+ * that nobody takes them away in between; all pages come at the touch, which has to come before any other access: a reserved
+ * page that does not arrive after all (limits of a control group, a node without pages) is found out there and replaced by
+ * lesser pages instead of killing the process. `label` as in os_mem_alloc. Windows: large pages for all of it when the account
+ * holds the right to lock memory and they are there, else normal ones; 1g is refused.
+ * Errors: MC_ENOMEM, MC_EUNSUPPORTED (the system has no such pages). */
+struct os_region;
+MC_MUST_CHECK enum mc_code os_region_create(size_t size, enum os_hugepages wish, const char *label, struct os_region **out,
+                                            struct mc_err *err);
+void os_region_destroy(struct os_region *r);
+uint8_t *os_region_data(const struct os_region *r); /* aligned to 2 MiB from that size on, else to a page */
+size_t os_region_size(const struct os_region *r);   /* as asked for */
+/* Makes these bytes present. Parts that are present already cost nothing. Threads: any, at the same time.
+ * Errors: MC_ENOMEM; under OS_HUGE_2M and OS_HUGE_1G also when such a page does not arrive. */
+MC_MUST_CHECK enum mc_code os_region_touch(struct os_region *r, size_t off, size_t size, struct mc_err *err);
+/* What the touched part is made of, in bytes, and why not of larger pages: a clause, empty when there is nothing to say. */
+struct os_region_facts {
+    uint64_t bytes[OS_PAGE_KINDS];
+    char why[240];
+};
+void os_region_facts_get(struct os_region *r, struct os_region_facts *out);
+/* Free pages of the pools that the wish may take; not part of os_memory_available_bytes. */
+uint64_t os_huge_pool_free_bytes(enum os_hugepages wish);
 
 /* ---- threads (os_thread.c), CPUs (os_affinity.c) ---------------------------------------------------------------- */
 

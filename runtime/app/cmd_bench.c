@@ -177,6 +177,13 @@ static struct summary summarize(struct bench *b)
     return s;
 }
 
+/* NaN when the weights have no memory of their own. */
+static double huge_share(const struct bench *b)
+{
+    const uint64_t huge = b->facts.pages_1g_bytes + b->facts.pages_2m_bytes + b->facts.pages_thp_bytes;
+    return (double)huge / (double)(huge + b->facts.pages_normal_bytes);
+}
+
 static enum mc_code print_json(const struct bench *b, const struct summary *s, struct mc_err *err)
 {
     struct json_out j;
@@ -188,6 +195,11 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
     json_out_uint(&j, "tensor_bytes", b->facts.tensor_bytes);
     json_out_uint(&j, "packed_file_bytes", b->facts.packed_file_bytes);
     json_out_uint(&j, "packed_bytes", b->facts.packed_bytes);
+    json_out_uint(&j, "pages_1g_bytes", b->facts.pages_1g_bytes);
+    json_out_uint(&j, "pages_2m_bytes", b->facts.pages_2m_bytes);
+    json_out_uint(&j, "pages_thp_bytes", b->facts.pages_thp_bytes);
+    json_out_uint(&j, "pages_normal_bytes", b->facts.pages_normal_bytes);
+    json_out_num(&j, "huge_share", huge_share(b));
     if (b->session) {
         json_out_text(&j, "kv", opt_text(b->o, OPT_KV));
         json_out_uint(&j, "depth", b->depth);
@@ -220,6 +232,10 @@ static void print_table(const struct bench *b, const struct summary *s)
     printf("weights          %.1f MB in the file, of them %.1f MB packed into %.1f MB of memory\n",
            (double)b->facts.tensor_bytes * 1e-6, (double)b->facts.packed_file_bytes * 1e-6,
            (double)b->facts.packed_bytes * 1e-6);
+    if (b->facts.packed_bytes)
+        printf("huge pages       %.1f %% of that memory: %.1f MB of 1 GiB, %.1f MB of 2 MiB, %.1f MB transparent\n",
+               100 * huge_share(b), (double)b->facts.pages_1g_bytes * 1e-6, (double)b->facts.pages_2m_bytes * 1e-6,
+               (double)b->facts.pages_thp_bytes * 1e-6);
     if (b->session) {
         printf("context          starts at %u tokens, cache %s; median of %u (lowest .. highest)\n", b->depth,
                opt_text(b->o, OPT_KV), b->n_repeats);

@@ -84,6 +84,7 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
         .isa = opt_text(o, OPT_ISA),
         .io = opt_text(o, OPT_IO),
         .layout = opt_text(o, OPT_LAYOUT),
+        .hugepages = opt_text(o, OPT_HUGEPAGES),
         .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST,
     };
     struct engine *e;

@@ -50,6 +50,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_KV] = {"kv", 0, KIND_CHOICE, LOADS, "f16", 0, 0, "f32|f16|q8"},
     [OPT_ARITH] = {"arith", 0, KIND_CHOICE, LOADS, "fast", 0, 0, "fast|exact"},
     [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|file|packed"},
+    [OPT_HUGEPAGES] = {"hugepages", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|off|thp|2m|1g"},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},
@@ -95,7 +96,7 @@ static const struct opt_row rows[OPT_COUNT] = {
 };
 
 /* Options of the contract that have no effect in this version: refused by name, wherever they are written. */
-static const char *const planned[] = {"memory",       "expert-cache", "numa",           "hugepages",   "moe-top-k",
+static const char *const planned[] = {"memory",       "expert-cache", "numa",           "moe-top-k",
                                       "moe-inner-k",  "moe-band",     "moe-min-weight", "moe-rescale", "swiglu-exps",
                                       "swiglu-shexp", "moe-scope",    "moe-cfg",        "control"};
 /* Values of choices that are in the contract but not in this version. */

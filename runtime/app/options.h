@@ -23,6 +23,7 @@ enum opt_id {
     OPT_KV,
     OPT_ARITH,
     OPT_LAYOUT,
+    OPT_HUGEPAGES,
     /* all commands */
     OPT_QUIET,
     OPT_JSON,

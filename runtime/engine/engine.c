@@ -82,7 +82,38 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
 }
 
 /* Memory left for others when matrices are packed on their own accord. */
-enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512 };
+enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512, MUCH_MIB = 64 };
+
+static enum mc_code hugepages_of_name(const char *name, enum os_hugepages *out, struct mc_err *err)
+{
+    static const char *const names[OS_HUGE_WISHES] = {"auto", "off", "thp", "2m", "1g"};
+    for (unsigned i = 0; i < OS_HUGE_WISHES; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (enum os_hugepages)i;
+            return MC_OK;
+        }
+    return mc_fail(err, MC_EARG, 0, "--hugepages %s is unknown; expected auto, off, thp, 2m or 1g", name);
+}
+
+/* Which pages came, as facts and as a line; a warning when most of much memory is not huge though it should be. */
+static void report_pages(struct engine *e)
+{
+    struct os_region_facts f;
+    if (!e->resident.region) return;
+    os_region_facts_get(e->resident.region, &f);
+    e->facts.pages_1g_bytes = f.bytes[OS_PAGE_1G];
+    e->facts.pages_2m_bytes = f.bytes[OS_PAGE_2M];
+    e->facts.pages_thp_bytes = f.bytes[OS_PAGE_THP];
+    e->facts.pages_normal_bytes = f.bytes[OS_PAGE_NORMAL];
+    const uint64_t normal = f.bytes[OS_PAGE_NORMAL],
+                   all = normal + f.bytes[OS_PAGE_THP] + f.bytes[OS_PAGE_2M] + f.bytes[OS_PAGE_1G];
+    const bool poor = f.why[0] && normal > all / 2 && normal > (uint64_t)MUCH_MIB << 20;
+    mc_log(poor ? MC_LOG_WARN : MC_LOG_INFO,
+           "engine: hugepages share=%.3f 1g_mib=%llu 2m_mib=%llu thp_mib=%llu normal_mib=%llu%s%s",
+           all ? (double)(all - normal) / (double)all : 0.0, (unsigned long long)(f.bytes[OS_PAGE_1G] >> 20),
+           (unsigned long long)(f.bytes[OS_PAGE_2M] >> 20), (unsigned long long)(f.bytes[OS_PAGE_THP] >> 20),
+           (unsigned long long)(normal >> 20), normal && f.why[0] ? ": " : "", normal ? f.why : "");
+}
 
 /* Packs matrices as `layout` asks. The free memory is that of the machine or of this process's cgroup, whichever is less. */
 static enum mc_code make_resident(const struct engine_options *opt, struct engine *e, struct mc_err *err)
@@ -91,12 +122,14 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     const bool automatic = !layout || !strcmp(layout, "auto"), packed = !automatic && !strcmp(layout, "packed");
     if (!automatic && !packed && strcmp(layout, "file") != 0)
         return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
-    if ((!automatic && !packed) || e->exact) return MC_OK;
+    enum os_hugepages huge = OS_HUGE_AUTO;
+    enum mc_code code = hugepages_of_name(opt->hugepages ? opt->hugepages : "auto", &huge, err);
+    if (code || (!automatic && !packed) || e->exact) return code;
     const uint64_t available = os_memory_available_bytes(),
                    slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
     const uint64_t budget = available > slack ? available - slack : 0;
-    const enum mc_code code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, packed, opt->progress,
-                                              opt->progress_user, &e->resident, err);
+    code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, huge, packed, opt->progress, opt->progress_user,
+                           &e->resident, err);
     if (code) return code;
     if (packed && !e->resident.n_packed && !e->resident.n_left)
         return mc_fail(err, MC_EARG, 0,
@@ -111,6 +144,8 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
                "engine: layout packed=%u left=%u: %u matrices stay mapped from the file because %llu MiB are free; those are "
                "slower",
                e->resident.n_packed, e->resident.n_left, e->resident.n_left, (unsigned long long)(available >> 20));
+    report_pages(e);
+    e->facts.touch_s = e->resident.touch_s;
     e->facts.packed_bytes = e->resident.memory_bytes;
     e->facts.packed_file_bytes = e->resident.file_bytes;
     return MC_OK;

@@ -32,9 +32,11 @@ struct engine_options {
     const char *isa;    /* "auto", "scalar", "avx2", "avx512"; NULL = auto */
     const char *io;     /* "auto", "mmap"; NULL = auto. Others are refused by name until streaming lands */
     enum engine_arith arith;
-    const char *layout; /* "auto": matrices are packed (16 rows interleaved, in large pages) where that decodes faster and as
-                           far as memory allows; "file": never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results
-                           are the same bits */
+    const char *layout;    /* "auto": matrices are packed (16 rows interleaved, in large pages) where that decodes faster and as
+                              far as memory allows; "file": never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results
+                              are the same bits */
+    const char *hugepages; /* "auto", "off", "thp", "2m", "1g" (os_hugepages of platform/os.h): pages of the weights that are
+                              kept in own memory. A choice that cannot be kept is an error, except auto. NULL = auto */
     engine_progress_fn progress; /* of packing, in bytes of memory; or NULL */
     void *progress_user;
 };
@@ -49,6 +51,9 @@ struct engine_facts {
     uint64_t token_bytes_layers, token_bytes_head;
     uint64_t packed_bytes;      /* memory of the packed matrices */
     uint64_t packed_file_bytes; /* what the same matrices take in the file */
+    /* What the weights' own memory is made of. */
+    uint64_t pages_1g_bytes, pages_2m_bytes, pages_thp_bytes, pages_normal_bytes;
+    double touch_s; /* of load_s: making that memory present */
     double load_s;
 };
 

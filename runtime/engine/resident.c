@@ -8,10 +8,12 @@
 #include "runtime/engine/layout_choice.h"
 #include "topology/workers.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
-    TASK_GROUPS = 16,        /* groups of 16 rows that a worker packs at a time */
+    TASK_GROUPS = 16, /* groups of 16 rows that a worker packs at a time */
+    TOUCH_BYTES = 8 << 20,
     SLICE_BYTES = 128 << 20, /* written between two reports of progress */
 };
 
@@ -113,11 +115,46 @@ static void visit(void *user, struct matrix *m)
     p->n_packed++;
 }
 
-enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team,
-                             uint64_t budget_bytes, bool all, engine_progress_fn progress, void *progress_user,
-                             struct resident *out, struct mc_err *err)
+/* ---- making the memory present ---------------------------------------------------------------------------------------- */
+
+struct touching {
+    struct os_region *region;
+    atomic_bool failed; /* relaxed: the first to fail, who alone writes err; read after the run */
+    struct mc_err err;
+};
+
+/* Run by every worker. */
+static void touch_steps(void *arg, struct worker *w)
 {
-    struct plan p = {.kern = kern, .budget = budget_bytes, .weights = w, .team = team, .all = all};
+    struct touching *t = arg;
+    const size_t size = os_region_size(t->region);
+    for (;;) {
+        const size_t off = (size_t)workers_next(w, 1) * TOUCH_BYTES;
+        if (off >= size || atomic_load_explicit(&t->failed, memory_order_relaxed)) return;
+        struct mc_err err;
+        if (os_region_touch(t->region, off, size - off < TOUCH_BYTES ? size - off : TOUCH_BYTES, &err) &&
+            !atomic_exchange_explicit(&t->failed, true, memory_order_relaxed))
+            t->err = err;
+    }
+}
+
+static enum mc_code touch_all(struct resident *r, struct workers *team, struct mc_err *err)
+{
+    struct touching t = {.region = r->region};
+    const uint64_t start = os_clock_ns();
+    workers_run(team, touch_steps, &t);
+    r->touch_s = (double)(os_clock_ns() - start) * 1e-9;
+    if (!atomic_load_explicit(&t.failed, memory_order_relaxed)) return MC_OK;
+    if (err) *err = t.err;
+    return t.err.code;
+}
+
+enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team,
+                             uint64_t budget_bytes, enum os_hugepages huge, bool all, engine_progress_fn progress,
+                             void *progress_user, struct resident *out, struct mc_err *err)
+{
+    struct plan p = {
+        .kern = kern, .budget = budget_bytes + os_huge_pool_free_bytes(huge), .weights = w, .team = team, .all = all};
     memset(out, 0, sizeof *out);
     model_each_matrix(m, visit, &p);
     if (!p.bytes) {
@@ -125,13 +162,15 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
         out->n_file = p.n_file;
         return MC_OK;
     }
-    const enum mc_code code = os_mem_alloc((size_t)p.bytes, OS_MEM_HUGE, "packed weights", &out->memory, err);
+    enum mc_code code = os_region_create((size_t)p.bytes, huge, "weights", &out->region, err);
     if (code) return code;
     out->memory_bytes = (size_t)p.bytes;
+    code = touch_all(out, team, err);
+    if (code) return code;
     p.total = p.bytes;
     p.bytes = p.file_bytes = 0;
     p.n_packed = p.n_left = p.n_file = 0;
-    p.memory = out->memory;
+    p.memory = os_region_data(out->region);
     p.progress = progress;
     p.progress_user = progress_user;
     model_each_matrix(m, visit, &p);
@@ -145,6 +184,6 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
 
 void resident_destroy(struct resident *r)
 {
-    if (r->memory) os_mem_free(r->memory, r->memory_bytes);
+    os_region_destroy(r->region);
     memset(r, 0, sizeof *r);
 }
