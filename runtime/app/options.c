@@ -96,9 +96,9 @@ static const struct opt_row rows[OPT_COUNT] = {
 };
 
 /* Options of the contract that have no effect in this version: refused by name, wherever they are written. */
-static const char *const planned[] = {"memory",       "expert-cache", "numa",           "moe-top-k",
-                                      "moe-inner-k",  "moe-band",     "moe-min-weight", "moe-rescale", "swiglu-exps",
-                                      "swiglu-shexp", "moe-scope",    "moe-cfg",        "control"};
+static const char *const planned[] = {"memory",    "expert-cache",   "numa",        "moe-top-k",   "moe-inner-k",
+                                      "moe-band",  "moe-min-weight", "moe-rescale", "swiglu-exps", "swiglu-shexp",
+                                      "moe-scope", "moe-cfg",        "control"};
 /* Values of choices that are in the contract but not in this version. */
 static const struct {
     enum opt_id id;

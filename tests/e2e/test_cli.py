@@ -377,7 +377,8 @@ class Numbers(Cli):
         self.assertLess(abs(got["bytes_per_token"] / facts["bytes_per_token"] - 1), 0.1)
 
         only = self.json("bench", "--json", "--load")
-        self.assertEqual(sorted(only), ["isa", "load_gb_s", "load_s", "packed_bytes", "packed_file_bytes", "pinned", "rss_peak_bytes", "tensor_bytes", "threads"])
+        self.assertEqual(sorted(only), ["huge_share", "isa", "load_gb_s", "load_s", "packed_bytes", "packed_file_bytes", "pages_1g_bytes", "pages_2m_bytes",
+                                        "pages_normal_bytes", "pages_thp_bytes", "pinned", "rss_peak_bytes", "tensor_bytes", "threads"])
         self.assertEqual(only["tensor_bytes"], facts["tensor_bytes"])
         says = "weights          {:.1f} MB in the file, of them {:.1f} MB packed into {:.1f} MB of memory\n"
         keys = ("tensor_bytes", "packed_file_bytes", "packed_bytes")
@@ -512,6 +513,22 @@ class Settings(Cli):
         self.assertEqual((p.returncode, p.stdout), (0, EXPECTED[14]["output"].encode()))
         self.assertIn(b": " + os.path.realpath(self.path("models/tiny-dsv4.gguf")).encode() + b"\n", p.stderr)
         self.assertEqual(len(p.stderr.splitlines()), 1)
+
+    def test_hugepages(self):
+        """The same logits whatever the weights' memory is made of; a choice that cannot be kept is one line."""
+        self.ok("logits", "--tokens", "1,2,3,4,5", "-o", "a", "--hugepages", "auto")
+        for huge in ("off", "thp", "2m", "1g"):
+            code, out, err = self.call("logits", "--tokens", "1,2,3,4,5", "-o", huge, "--hugepages", huge, "--quiet")
+            if code == 0:
+                self.assertEqual(self.read("a"), self.read(huge), huge)
+            else:
+                self.assertNotEqual(huge, "off")
+                self.assertEqual((code, out), (1, b""), err)
+                self.assertIn(f"--hugepages {huge}: ", err)
+        got = self.json("bench", "--load", "--json", "--hugepages", "off")
+        self.assertEqual(got["huge_share"], 0)
+        self.assertGreaterEqual(got["pages_normal_bytes"], got["packed_bytes"])
+        self.refused(2, "is none of", "run", "-p", "x", "--hugepages", "4k")
 
     def test_mistakes(self):
         self.refused(2, "--help", )
