@@ -49,6 +49,41 @@ void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size);
 /* This part will not be read soon: its pages leave the process (they come back from the file when touched). Never fails. */
 void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size);
 
+/* ---- reads that leave no copy in the system's file cache (os_read.c, os_ring.c) ----------------------------------- */
+
+/* A second way to the bytes of an open file. Direct: the disk writes into the caller's memory, past the file cache; offset,
+ * size and address must then be multiples of OS_READ_ALIGN (Linux asks for 512 or the sector, Windows for the sector). The
+ * file may be closed afterwards. Errors: MC_EUNSUPPORTED (the file system has no direct reads), MC_EIO. */
+enum { OS_READ_ALIGN = 4096 };
+struct os_source;
+MC_MUST_CHECK enum mc_code os_source_open(const struct os_file *f, bool direct, struct os_source **out, struct mc_err *err);
+void os_source_close(struct os_source *s);
+bool os_source_is_direct(const struct os_source *s);
+const char *os_source_path(const struct os_source *s);
+/* One attempt: the bytes that came, perhaps fewer than asked for; 0: the file ends before `off`; negative: an error number of
+ * the system. Threads: any, at the same time. */
+int64_t os_source_read(struct os_source *s, uint64_t off, void *dst, size_t size);
+/* Is this negative result a reason to ask again? */
+bool os_read_again(int64_t result);
+/* MC_EIO with a sentence about a result <= 0: what failed, or that the file has become shorter. */
+MC_MUST_CHECK enum mc_code os_source_fail(const struct os_source *s, uint64_t off, int64_t result, struct mc_err *err);
+/* The file cache need not keep these bytes. Never fails. */
+void os_source_forget(struct os_source *s, uint64_t off, size_t size);
+
+/* A queue of reads inside the kernel: io_uring, nothing elsewhere (MC_EUNSUPPORTED, saying why). At most `entries` reads may
+ * be in flight. For one thread at a time. destroy waits for nothing: take back what is in flight before. */
+struct os_ring;
+MC_MUST_CHECK enum mc_code os_ring_create(unsigned entries, struct os_ring **out, struct mc_err *err);
+void os_ring_destroy(struct os_ring *r);
+MC_MUST_CHECK enum mc_code os_ring_read(struct os_ring *r, struct os_source *s, uint64_t off, void *dst, size_t size,
+                                        uint64_t tag, struct mc_err *err);
+/* Waits for the next read that is done; *result as of os_source_read. */
+MC_MUST_CHECK enum mc_code os_ring_wait(struct os_ring *r, uint64_t *tag, int64_t *result, struct mc_err *err);
+
+/* Share of this part of the file that the system's cache holds, 0..1 (of large parts from samples); 0 where the system does not
+ * tell. */
+double os_map_cached(const struct os_map *m, uint64_t off, uint64_t size);
+
 /* Reads a whole small file (config, prompt, token list) of at most max_bytes; *data is malloc'ed, has a NUL behind its end, and
  * belongs to the caller. "-" is standard input. */
 MC_MUST_CHECK enum mc_code os_file_read_all(const char *path, size_t max_bytes, char **data, size_t *size, struct mc_err *err);

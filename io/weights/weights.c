@@ -1,4 +1,4 @@
-/* weights.c - the mapped mode.
+/* weights.c - tensors in mapped files.
  *
  *   part:   | metadata | tensors ............................ | rest of the last page |
  *           map                                     file size   map + whole pages
@@ -73,11 +73,8 @@ static enum mc_code open_part(struct weights *w, unsigned part, size_t page_byte
     return rc;
 }
 
-enum mc_code weights_open(const struct gguf *g, enum weights_io io, struct weights **out, struct mc_err *err)
+enum mc_code weights_open(const struct gguf *g, struct weights **out, struct mc_err *err)
 {
-    if (io != WEIGHTS_AUTO && io != WEIGHTS_MMAP)
-        return mc_fail(err, MC_EUNSUPPORTED, 0, "weights cannot come in by '%s' yet; use 'mmap' or 'auto'",
-                       weights_io_name(io));
     struct os_caps caps;
     os_caps_get(&caps);
     struct weights *w = calloc(1, sizeof *w);
@@ -114,15 +111,21 @@ void weights_close(struct weights *w)
     free(w);
 }
 
-enum weights_io weights_mode(const struct weights *w)
-{
-    (void)w;
-    return WEIGHTS_MMAP;
-}
-
 const void *weights_tensor(const struct weights *w, size_t tensor_idx)
 {
     return w->tensors[tensor_idx];
+}
+
+size_t weights_tensor_of(const struct weights *w, const void *data)
+{
+    size_t i = 0;
+    while (i < gguf_n_tensors(w->gguf) && w->tensors[i] != data) i++;
+    return i;
+}
+
+double weights_cached(const struct weights *w, unsigned part, uint64_t off, uint64_t size)
+{
+    return os_map_cached(w->maps[part], off, size);
 }
 
 const char *weights_damaged(const struct weights *w)
@@ -155,9 +158,4 @@ void weights_will_need(const struct weights *w, const void *data, uint64_t size)
     uint64_t off;
     const struct os_map *m = map_of(w, data, &off);
     if (m) os_map_will_need(m, off, size);
-}
-
-void weights_prefault(const struct weights *w)
-{
-    for (size_t p = 0; p < gguf_n_parts(w->gguf); p++) os_map_will_need(w->maps[p], 0, gguf_part_size(w->gguf, p));
 }

@@ -6,6 +6,7 @@
 
 /* Descriptor of an open file; stays the file's. */
 int linux_file_fd(const struct os_file *f);
+int linux_source_fd(const struct os_source *s);
 
 /* Bytes the process may still take according to the memory controllers of its control groups, v1 and v2, every level up
  * to the root; UINT64_MAX when nothing limits it. File cache counts as free, for the kernel gives it up. `root` is put

@@ -176,6 +176,25 @@ void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size)
     if (from < to) (void)madvise(m->base + from, to - from, MADV_DONTNEED);
 }
 
+double os_map_cached(const struct os_map *m, uint64_t off, uint64_t size)
+{
+    enum { SPOTS = 64, SPOT_PAGES = 64 };
+    unsigned char present[SPOT_PAGES];
+    if (off >= m->size || size == 0) return 0;
+    const size_t page = page_bytes(), first = (size_t)off / page;
+    const size_t end = size > m->size - off ? m->size : (size_t)(off + size), pages = whole_pages(end) / page - first;
+    const size_t spots = pages < SPOTS * SPOT_PAGES ? (pages + SPOT_PAGES - 1) / SPOT_PAGES : SPOTS;
+    size_t seen = 0, cached = 0;
+    for (size_t i = 0; i < spots; i++) {
+        const size_t at = pages * i / spots, next = pages * (i + 1) / spots;
+        const size_t n = next - at < SPOT_PAGES ? next - at : SPOT_PAGES;
+        if (mincore(m->base + (first + at) * page, n * page, present)) return 0;
+        for (size_t k = 0; k < n; k++) cached += present[k] & 1;
+        seen += n;
+    }
+    return (double)cached / (double)seen;
+}
+
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size)
 {
     if (off >= m->size || size == 0) return;

@@ -5,7 +5,9 @@
 #include "runtime/app/bench_memory.h"
 
 #include "io/gguf/gguf.h"
+#include "io/weights/intake.h"
 #include "platform/os.h"
+#include "runtime/app/model.h"
 #include "topology/workers.h"
 
 #include <math.h>
@@ -99,6 +101,41 @@ double memory_reader_measure(struct memory_reader *r)
 uint64_t memory_reader_bytes(const struct memory_reader *r)
 {
     return r ? r->bytes : 0;
+}
+
+/* ---- the disk --------------------------------------------------------------------------------------------------------- */
+
+enum { DISK_BLOCK = 4 << 20, DISK_SLOTS = 8, DISK_BYTES_MAX = 1 << 30 };
+
+static enum mc_code measure_disk(const struct gguf *g, double *gb_s, struct mc_err *err)
+{
+    struct weights *w = NULL;
+    struct intake *in = NULL;
+    struct intake_options opt = {.io = WEIGHTS_URING, .lanes = 1, .slots = DISK_SLOTS, .block_bytes = DISK_BLOCK};
+    enum mc_code code = weights_open(g, &w, err);
+    if (code) return code;
+    code = intake_open(g, w, &opt, &in, err);
+    if (code == MC_EUNSUPPORTED) {
+        opt.io = WEIGHTS_PREAD;
+        code = intake_open(g, w, &opt, &in, err);
+    }
+    if (!code) code = intake_measure(in, DISK_BYTES_MAX, gb_s, err);
+    if (*gb_s <= 0) *gb_s = (double)NAN;
+    intake_close(in);
+    weights_close(w);
+    return code;
+}
+
+enum mc_code bench_disk(const struct app_options *o, double *gb_s, struct mc_err *err)
+{
+    char path[MODEL_PATH_MAX];
+    struct gguf *g = NULL;
+    enum mc_code code = model_path(o, path, err);
+    if (!code) code = gguf_open(path, &g, err);
+    if (code) return code;
+    code = measure_disk(g, gb_s, err);
+    gguf_close(g);
+    return code;
 }
 
 /* ---- the model file --------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* bench_memory.h - the two figures that the engine's speed is compared with: how fast its worker threads can read memory, and
- * how fast the model file comes in. */
+/* bench_memory.h - what the engine's speed is compared with: how fast its worker threads can read memory, and how fast the
+ * model file comes in from the disk and through its mapping. */
 #ifndef RUNTIME_APP_BENCH_MEMORY_H
 #define RUNTIME_APP_BENCH_MEMORY_H
 
@@ -24,5 +24,10 @@ uint64_t memory_reader_bytes(const struct memory_reader *r); /* what it holds; 0
 /* Maps every part of the model and reads one byte of each page with all workers: afterwards the file is in memory, as far as it
  * fits. *seconds is what that took. */
 MC_MUST_CHECK enum mc_code bench_read_model(const struct gguf *g, struct workers *team, double *seconds, struct mc_err *err);
+
+/* GB/s of the disk under the largest part of the model of -m: blocks of 4 MiB spread over it, at most 1 GiB, several in flight,
+ * past the file cache by io_uring or threads; nothing is done with them. NaN where the file is smaller than a block. */
+struct app_options;
+MC_MUST_CHECK enum mc_code bench_disk(const struct app_options *o, double *gb_s, struct mc_err *err);
 
 #endif

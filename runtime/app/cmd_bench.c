@@ -30,8 +30,9 @@ struct bench {
     int32_t *ids; /* depth, then enough for the longer of prefill and decode */
     uint32_t depth, n_prefill, n_decode, n_repeats;
     double *prefill_s, *decode_s, *memory_gb_s;
-    double load_s;                     /* opening; then, if nothing was packed, every byte of the file once */
-    uint64_t load_bytes;               /* read in that time */
+    double load_s;       /* opening without first touch (--load); and every byte of the file, if it stays mapped */
+    uint64_t load_bytes; /* read in that time */
+    double disk_gb_s[2]; /* --load: before and after; NaN: not measured */
     uint64_t token_bytes, peak_before; /* before the memory reader came */
     struct engine_facts facts;
 };
@@ -154,7 +155,8 @@ static void json_figure(struct json_out *j, const char *key, struct figure f)
 
 struct summary {
     struct figure prefill, decode;
-    double read_gb_s, memory_gb_s, load_gb_s;
+    double read_gb_s, memory_gb_s, load_gb_s, disk_gb_s;
+    double intake_gb_s; /* of loading, without opening the file and choosing the layout */
     uint64_t rss_peak;
 };
 
@@ -168,7 +170,11 @@ static uint64_t peak_without_reader(const struct bench *b)
 static struct summary summarize(struct bench *b)
 {
     const struct figure none = {(double)NAN, (double)NAN, (double)NAN};
-    struct summary s = {none, none, (double)NAN, (double)NAN, (double)b->load_bytes * 1e-9 / b->load_s, peak_without_reader(b)};
+    struct summary s = {.prefill = none, .decode = none, .read_gb_s = (double)NAN, .memory_gb_s = (double)NAN};
+    s.load_gb_s = (double)b->load_bytes * 1e-9 / b->load_s;
+    s.intake_gb_s = (double)b->facts.read_bytes * 1e-9 / b->facts.read_s;
+    s.disk_gb_s = (b->disk_gb_s[0] + b->disk_gb_s[1]) / 2;
+    s.rss_peak = peak_without_reader(b);
     if (!b->session) return s;
     if (b->n_prefill) s.prefill = rates(b->prefill_s, b->n_repeats, b->n_prefill);
     if (b->n_decode) s.decode = rates(b->decode_s, b->n_repeats, b->n_decode);
@@ -217,6 +223,15 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
     }
     json_out_num(&j, "load_s", b->load_s);
     json_out_num(&j, "load_gb_s", s->load_gb_s);
+    json_out_text(&j, "io", b->facts.io);
+    json_out_bool(&j, "io_direct", b->facts.io_direct);
+    json_out_bool(&j, "io_from_cache", b->facts.io_from_cache);
+    if (!b->session) {
+        json_out_num(&j, "disk_gb_s", s->disk_gb_s);
+        json_out_num(&j, "intake_gb_s", s->intake_gb_s);
+        json_out_num(&j, "disk_share", s->intake_gb_s / s->disk_gb_s);
+        json_out_num(&j, "first_touch_s", b->facts.touch_s);
+    }
     json_out_uint(&j, "rss_peak_bytes", s->rss_peak);
     json_out_object_end(&j);
     const enum mc_code code = json_out_print(&j, err);
@@ -257,7 +272,17 @@ static void print_table(const struct bench *b, const struct summary *s)
         else
             printf("memory           not measured: too little of it is free\n");
     }
-    printf("loading          %.3f s, %.2f GB/s\n", b->load_s, s->load_gb_s);
+    printf("loading          %.3f s, %.2f GB/s, by %s%s\n", b->load_s, s->load_gb_s, b->facts.io,
+           b->facts.io_from_cache ? ", what the file cache held from there"
+           : b->facts.io_direct   ? " past the file cache"
+                                  : "");
+    if (!b->session) {
+        printf("first touch      %.3f s, not counted above\n", b->facts.touch_s);
+        printf("intake           %.2f GB/s read and packed in %.3f s of that, %.1f %% of what the disk gives\n", s->intake_gb_s,
+               b->facts.read_s, 100 * s->intake_gb_s / s->disk_gb_s);
+        printf("disk             %.2f GB/s in the same blocks (%.2f before, %.2f after)\n", s->disk_gb_s, b->disk_gb_s[0],
+               b->disk_gb_s[1]);
+    }
     printf("memory peak      %.1f MB\n", (double)s->rss_peak * 1e-6);
 }
 
@@ -273,16 +298,15 @@ static void bench_free(struct bench *b)
     engine_close(b->engine);
 }
 
-/* Opening a mapped model reads nothing yet; its bytes come when they are first used, which must not happen inside a measured
- * round, so they are read here. What was packed was read while the model was opened; what is never packed is small, unless
- * memory was short. */
+/* What stays mapped comes when it is first used, which must not happen inside a measured round, so it is read here. What is
+ * resident was read while the model was opened. */
 static enum mc_code finish_loading(struct bench *b, struct mc_err *err)
 {
     engine_facts_get(b->engine, &b->facts);
-    b->load_s = b->facts.load_s;
-    b->load_bytes = b->facts.packed_file_bytes;
+    b->load_s = b->facts.load_s - b->facts.touch_s;
+    b->load_bytes = b->facts.read_bytes;
     double read_s = 0;
-    if (b->facts.packed_file_bytes >= b->facts.tensor_bytes / 10 * 9) return MC_OK;
+    if (b->facts.mapped_bytes <= b->facts.tensor_bytes / 10) return MC_OK;
     const enum mc_code code = bench_read_model(engine_gguf(b->engine), engine_workers(b->engine), &read_s, err);
     if (b->load_bytes == 0) {
         b->load_s += read_s;
@@ -300,9 +324,12 @@ enum mc_code cmd_bench(const struct app_options *o, struct mc_err *err)
         .n_decode = opt_is_set(o, OPT_PREDICT) ? (uint32_t)opt_int(o, OPT_PREDICT) : 32,
         .n_repeats = (uint32_t)opt_int(o, OPT_REPEATS),
     };
-    enum mc_code code = model_open(o, &b.engine, NULL, err);
+    const bool load = opt_flag(o, OPT_LOAD);
+    enum mc_code code = load ? bench_disk(o, &b.disk_gb_s[0], err) : MC_OK;
+    if (!code) code = model_open(o, &b.engine, NULL, err);
     if (!code) code = finish_loading(&b, err);
-    if (!code && !opt_flag(o, OPT_LOAD)) {
+    if (!code && load) code = bench_disk(o, &b.disk_gb_s[1], err);
+    if (!code && !load) {
         code = prepare(&b, err);
         if (!code) code = measure(&b, err);
     }

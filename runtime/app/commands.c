@@ -9,7 +9,7 @@
     "  -m FILE  GGUF, any part of a split set (default: the model that ships with it)\n"                                       \
     "  -t N  worker threads (default: physical cores)    --pin auto|off|LIST of CPUs\n"                                        \
     "  --ctx N  context tokens    --batch N  prompt tokens per chunk (2048)\n"                                                 \
-    "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap\n"                                                 \
+    "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap|uring|pread\n"                                     \
     "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"                                        \
     "  --hugepages auto|off|thp|2m|1g  pages of the weights\n"
 #define HELP_COMMON "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
@@ -93,13 +93,14 @@ static const char help_ppl[] = "modchip ppl -f FILE [options]\n"
                                "  --kl-save FILE   keep the logits of the scored positions\n"
                                "  --kl FILE        compare with kept logits: KL, top tokens, cosine\n" HELP_MODEL HELP_COMMON;
 
-static const char help_bench[] = "modchip bench [options]      (see also: modchip bench kernels --help)\n"
-                                 "Tokens per second with random ids, beside the memory bandwidth of the same run.\n"
-                                 "  -p, --prefill N  prompt tokens (512; 0: leave it out)\n"
-                                 "  -n, --predict N  decoded tokens (32; 0: leave it out)\n"
-                                 "  -r, --repeats N  (5)    --seed N  of the token ids (1)\n"
-                                 "  --depth N        start behind N tokens of context (0)\n"
-                                 "  --load           loading only\n" HELP_MODEL HELP_COMMON;
+static const char help_bench[] =
+    "modchip bench [options]      (see also: modchip bench kernels --help)\n"
+    "Tokens per second with random ids, beside the memory bandwidth of the same run.\n"
+    "  -p, --prefill N  prompt tokens (512; 0: leave it out)\n"
+    "  -n, --predict N  decoded tokens (32; 0: leave it out)\n"
+    "  -r, --repeats N  (5)    --seed N  of the token ids (1)\n"
+    "  --depth N        start behind N tokens of context (0)\n"
+    "  --load           loading only, beside what the disk gives; first touch apart\n" HELP_MODEL HELP_COMMON;
 
 static const char help_profile[] = "modchip profile [options]\n"
                                    "Where prefill and decode spend their time: operators and layers, with bytes, GB/s,\n"

@@ -74,7 +74,7 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     enum mc_code code = model_path(o, path, err);
     if (code) return code;
     struct progress p;
-    progress_begin(&p, "packing weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
+    progress_begin(&p, "reading weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
     const struct engine_options eo = {
         .progress = model_progress,
         .progress_user = &p,
@@ -84,6 +84,7 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
         .isa = opt_text(o, OPT_ISA),
         .io = opt_text(o, OPT_IO),
         .layout = opt_text(o, OPT_LAYOUT),
+        .touch_first = opt_flag(o, OPT_LOAD),
         .hugepages = opt_text(o, OPT_HUGEPAGES),
         .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST,
     };

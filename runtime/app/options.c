@@ -45,7 +45,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_PIN] = {"pin", 0, KIND_PATH, LOADS, "auto", 0, 0, NULL},
     [OPT_CTX] = {"ctx", 0, KIND_INT, LOADS, NULL, 1, INT_TOP, NULL},
     [OPT_BATCH] = {"batch", 0, KIND_INT, LOADS, NULL, 1, 65536, NULL},
-    [OPT_IO] = {"io", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|mmap"},
+    [OPT_IO] = {"io", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|mmap|uring|pread"},
     [OPT_ISA] = {"isa", 0, KIND_CHOICE, LOADS | CMD_BENCH_KERNELS, "auto", 0, 0, "auto|scalar|avx2|avx512"},
     [OPT_KV] = {"kv", 0, KIND_CHOICE, LOADS, "f16", 0, 0, "f32|f16|q8"},
     [OPT_ARITH] = {"arith", 0, KIND_CHOICE, LOADS, "fast", 0, 0, "fast|exact"},
@@ -99,12 +99,6 @@ static const struct opt_row rows[OPT_COUNT] = {
 static const char *const planned[] = {"memory",    "expert-cache",   "numa",        "moe-top-k",   "moe-inner-k",
                                       "moe-band",  "moe-min-weight", "moe-rescale", "swiglu-exps", "swiglu-shexp",
                                       "moe-scope", "moe-cfg",        "control"};
-/* Values of choices that are in the contract but not in this version. */
-static const struct {
-    enum opt_id id;
-    const char *value;
-} planned_values[] = {{OPT_IO, "uring"}, {OPT_IO, "pread"}};
-
 enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *opt_name(enum opt_id id)
@@ -152,8 +146,8 @@ static enum mc_code keep_text(struct app_options *o, enum opt_id id, const char 
 }
 
 /* Fills i and f of *v from text. `where` says who wrote it: "--ctx", "MODCHIP_CTX", "config:3: ctx". */
-static enum mc_code read_value(const struct opt_row *row, enum opt_id id, const char *text, const char *where,
-                               struct opt_value *v, struct mc_err *err)
+static enum mc_code read_value(const struct opt_row *row, const char *text, const char *where, struct opt_value *v,
+                               struct mc_err *err)
 {
     static const char flags[] = "off|no|false|0|on|yes|true|1";
     int at;
@@ -179,9 +173,6 @@ static enum mc_code read_value(const struct opt_row *row, enum opt_id id, const 
             return mc_fail(err, MC_EARG, 0, "%s: '%s' is not a number from %g to %g", where, text, row->min, row->max);
         return MC_OK;
     case KIND_CHOICE:
-        for (size_t i = 0; i < ARRAY_LEN(planned_values); i++)
-            if (planned_values[i].id == id && !strcmp(planned_values[i].value, text))
-                return mc_fail(err, MC_EARG, 0, "%s: '%s' is not in this version (it has %s)", where, text, row->choices);
         at = choice_index(row->choices, text);
         if (at < 0) return mc_fail(err, MC_EARG, 0, "%s: '%s' is none of %s", where, text, row->choices);
         v->i = at;
@@ -201,7 +192,7 @@ static enum mc_code set_value(struct app_options *o, enum opt_id id, const char 
                               const char *where, struct mc_err *err)
 {
     struct opt_value *v = &o->value[id], got = {text, source, 0, 0};
-    enum mc_code code = read_value(&rows[id], id, text, where, &got, err);
+    enum mc_code code = read_value(&rows[id], text, where, &got, err);
     if (code || v->source > source) return code;
     const bool append = rows[id].kind == KIND_JOIN && v->text && v->source == source;
     if (append || source != OPT_FROM_LINE) {
@@ -410,7 +401,7 @@ enum mc_code options_read(struct app_options *o, unsigned command, const char *c
     for (int id = 0; id < OPT_COUNT && !code; id++)
         if (rows[id].dflt) {
             o->value[id].text = rows[id].dflt;
-            code = read_value(&rows[id], (enum opt_id)id, rows[id].dflt, rows[id].name, &o->value[id], err);
+            code = read_value(&rows[id], rows[id].dflt, rows[id].name, &o->value[id], err);
         }
     if (!code) code = read_line(o, args_max, argc, argv, err);
     if (code || opt_flag(o, OPT_HELP) || opt_flag(o, OPT_VERSION)) return code;

@@ -36,7 +36,7 @@ static enum mc_code io_of_name(const char *name, enum weights_io *io, struct mc_
             *io = (enum weights_io)i;
             return MC_OK;
         }
-    return mc_fail(err, MC_EARG, 0, "--io %s is unknown; expected auto or mmap", name);
+    return mc_fail(err, MC_EARG, 0, "--io %s is unknown; expected auto, mmap, uring or pread", name);
 }
 
 /* "auto", "off", or a comma list of CPU numbers. */
@@ -115,39 +115,65 @@ static void report_pages(struct engine *e)
            (unsigned long long)(normal >> 20), normal && f.why[0] ? ": " : "", normal ? f.why : "");
 }
 
-/* Packs matrices as `layout` asks. The free memory is that of the machine or of this process's cgroup, whichever is less. */
+static void report_io(struct engine *e)
+{
+    const struct intake_facts *f = &e->resident.intake;
+    e->facts.io = weights_io_name(f->io);
+    e->facts.io_direct = f->direct;
+    e->facts.io_from_cache = f->from_cache;
+    e->facts.mapped_bytes = e->resident.mapped_bytes;
+    e->facts.read_bytes = e->resident.file_bytes;
+    e->facts.read_s = e->resident.read_s;
+    e->facts.touch_s = e->resident.touch_s;
+    mc_log(MC_LOG_INFO, "engine: load io=%s direct=%d from_cache=%d mib=%llu s=%.3f%s%s", e->facts.io, f->direct, f->from_cache,
+           (unsigned long long)(e->facts.read_bytes >> 20), e->facts.read_s, f->why[0] ? ": " : "", f->why);
+}
+
+static enum mc_code layout_of_name(const char *name, enum resident_layout *out, struct mc_err *err)
+{
+    static const char *const names[] = {"auto", "file", "packed"}; /* in the order of resident_layout */
+    for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+        if (!strcmp(name, names[i])) {
+            *out = (enum resident_layout)i;
+            return MC_OK;
+        }
+    return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", name);
+}
+
+/* Makes weights resident as the options ask. The free memory is that of the machine or of this process's cgroup, whichever is
+ * less. */
 static enum mc_code make_resident(const struct engine_options *opt, struct engine *e, struct mc_err *err)
 {
-    const char *const layout = opt->layout;
-    const bool automatic = !layout || !strcmp(layout, "auto"), packed = !automatic && !strcmp(layout, "packed");
-    if (!automatic && !packed && strcmp(layout, "file") != 0)
-        return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
-    enum os_hugepages huge = OS_HUGE_AUTO;
-    enum mc_code code = hugepages_of_name(opt->hugepages ? opt->hugepages : "auto", &huge, err);
-    if (code || (!automatic && !packed) || e->exact) return code;
+    struct resident_options ro = {
+        .touch_first = opt->touch_first, .progress = opt->progress, .progress_user = opt->progress_user};
+    enum mc_code code = layout_of_name(opt->layout ? opt->layout : "auto", &ro.layout, err);
+    if (!code) code = io_of_name(opt->io ? opt->io : "auto", &ro.io, err);
+    if (!code) code = hugepages_of_name(opt->hugepages ? opt->hugepages : "auto", &ro.huge, err);
+    if (code) return code;
+    const bool packed = ro.layout == RESIDENT_PACKED && !e->exact;
+    if (e->exact) ro.layout = RESIDENT_FILE;
     const uint64_t available = os_memory_available_bytes(),
                    slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
-    const uint64_t budget = available > slack ? available - slack : 0;
-    code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, huge, packed, opt->progress, opt->progress_user,
-                           &e->resident, err);
+    ro.budget_bytes = available > slack ? available - slack : 0;
+    struct resident *const r = &e->resident;
+    code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
     if (code) return code;
-    if (packed && !e->resident.n_packed && !e->resident.n_left)
+    if (packed && !r->n_packed && !r->n_left)
         return mc_fail(err, MC_EARG, 0,
                        "--layout packed: the %s kernels have no packed form of this model's types; use auto or file",
                        e->kern.isa);
-    if (packed && e->resident.n_left)
+    if (packed && r->n_left)
         return mc_fail(err, MC_ENOMEM, 0,
                        "--layout packed: %u matrices do not fit the %llu MiB that are free; use --layout auto or file",
-                       e->resident.n_left, (unsigned long long)(available >> 20));
-    if (e->resident.n_left)
+                       r->n_left, (unsigned long long)(available >> 20));
+    if (r->n_left)
         mc_log(MC_LOG_WARN,
-               "engine: layout packed=%u left=%u: %u matrices stay mapped from the file because %llu MiB are free; those are "
-               "slower",
-               e->resident.n_packed, e->resident.n_left, e->resident.n_left, (unsigned long long)(available >> 20));
+               "engine: resident left=%u: %u matrices stay mapped from the file because %llu MiB are free; those are slower",
+               r->n_left, r->n_left, (unsigned long long)(available >> 20));
+    report_io(e);
     report_pages(e);
-    e->facts.touch_s = e->resident.touch_s;
-    e->facts.packed_bytes = e->resident.memory_bytes;
-    e->facts.packed_file_bytes = e->resident.file_bytes;
+    e->facts.packed_bytes = r->packed_bytes;
+    e->facts.packed_file_bytes = r->packed_file_bytes;
     return MC_OK;
 }
 
@@ -163,14 +189,12 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     const uint64_t begin_ns = os_clock_ns();
     struct model_shape *shape = malloc(sizeof *shape);
     struct engine *e = calloc(1, sizeof *e);
-    enum weights_io io = WEIGHTS_AUTO;
     enum mc_code code = e && shape ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
     if (!code) e->exact = opt->arith == ENGINE_EXACT;
     if (!code) code = choose_kernels(opt->isa, e, err);
-    if (!code) code = io_of_name(opt->io ? opt->io : "auto", &io, err);
     if (!code) code = gguf_open(opt->model_path, &e->gguf, err);
     if (!code) code = model_shape_read(e->gguf, shape, err);
-    if (!code) code = weights_open(e->gguf, io, &e->weights, err);
+    if (!code) code = weights_open(e->gguf, &e->weights, err);
     if (!code) code = model_bind(e->gguf, e->weights, shape, &e->kern, &e->model, err);
     if (!code) e->bound = true;
     if (!code) code = start_team(opt, e, err);
@@ -184,10 +208,9 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
         return code;
     }
     count_bytes(e);
-    if (!e->resident.n_packed || e->resident.n_left || e->resident.n_file) weights_prefault(e->weights);
     e->facts.load_s = (double)(os_clock_ns() - begin_ns) * 1e-9;
     mc_log(MC_LOG_INFO, "engine: open isa=%s threads=%u pinned=%d io=%s arith=%s", e->facts.isa, e->facts.n_threads,
-           e->facts.pinned, weights_io_name(weights_mode(e->weights)), e->exact ? "exact" : "fast");
+           e->facts.pinned, e->facts.io, e->exact ? "exact" : "fast");
     *out = e;
     return MC_OK;
 }

@@ -30,14 +30,16 @@ struct engine_options {
     unsigned n_threads; /* 0: one per physical core that this process may use */
     const char *pin;    /* "auto", "off" or a list of CPU numbers "0,2,4"; NULL = auto */
     const char *isa;    /* "auto", "scalar", "avx2", "avx512"; NULL = auto */
-    const char *io;     /* "auto", "mmap"; NULL = auto. Others are refused by name until streaming lands */
+    const char *io;     /* how weights come into memory: "auto", "uring", "pread", or "mmap": only what is packed gets memory of
+                           its own, the rest stays mapped from the file. NULL = auto */
     enum engine_arith arith;
     const char *layout;    /* "auto": matrices are packed (16 rows interleaved, in large pages) where that decodes faster and as
                               far as memory allows; "file": never; "packed": all of them, or MC_ENOMEM. NULL = auto. The results
                               are the same bits */
     const char *hugepages; /* "auto", "off", "thp", "2m", "1g" (os_hugepages of platform/os.h): pages of the weights that are
                               kept in own memory. A choice that cannot be kept is an error, except auto. NULL = auto */
-    engine_progress_fn progress; /* of packing, in bytes of memory; or NULL */
+    bool touch_first;      /* make all memory of the weights present before they are read, so that both can be timed apart */
+    engine_progress_fn progress; /* of reading weights, in bytes of the file; or NULL */
     void *progress_user;
 };
 
@@ -53,7 +55,13 @@ struct engine_facts {
     uint64_t packed_file_bytes; /* what the same matrices take in the file */
     /* What the weights' own memory is made of. */
     uint64_t pages_1g_bytes, pages_2m_bytes, pages_thp_bytes, pages_normal_bytes;
-    double touch_s; /* of load_s: making that memory present */
+    uint64_t mapped_bytes; /* of the matrices that stay mapped from the file */
+    uint64_t read_bytes;   /* of the file, read into that memory */
+    double touch_s;        /* of load_s: making that memory present; 0 unless touch_first, for then it is part of reading */
+    double read_s;         /* of load_s: reading and packing */
+    const char *io;        /* what --io auto became */
+    bool io_direct;        /* past the file cache, */
+    bool io_from_cache;    /* except for what the cache held */
     double load_s;
 };
 

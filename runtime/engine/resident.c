@@ -1,41 +1,30 @@
-/* resident.c - see resident.h */
+/* resident.c - decides what becomes resident and where. See resident.h; resident_load.c brings it in. */
 #include "runtime/engine/resident.h"
 
-#include "io/weights/weights.h"
 #include "kernels/pack.h"
 #include "platform/base/log.h"
-#include "platform/os.h"
 #include "runtime/engine/layout_choice.h"
-#include "topology/workers.h"
+#include "runtime/engine/resident_load.h"
 
-#include <stdatomic.h>
-#include <string.h>
-
-enum {
-    TASK_GROUPS = 16, /* groups of 16 rows that a worker packs at a time */
-    TOUCH_BYTES = 8 << 20,
-    SLICE_BYTES = 128 << 20, /* written between two reports of progress */
-};
+#include <stdlib.h>
 
 struct plan {
     const struct kern_table *kern;
-    uint64_t budget, bytes, file_bytes;
-    uint8_t *memory; /* NULL: only count */
+    const struct gguf *gguf;
     const struct weights *weights;
     struct workers *team;
-    engine_progress_fn progress;
-    void *progress_user;
-    uint64_t total; /* bytes to pack */
-    bool cancelled;
-    bool all; /* also what is not faster packed */
+    const struct resident_options *opt;
+    uint64_t budget, used;
+    struct resident_job *jobs; /* NULL: only count the matrices */
+    size_t n_jobs, n_matrices;
     enum { NOT_KNOWN, PACK, LEAVE } choice[QUANT_TYPE_COUNT];
-    unsigned n_packed, n_left, n_file;
+    struct resident *out;
 };
 
 /* A form that takes more memory than the file's must be faster for it; decided once for each type. */
 static bool pays(struct plan *p, const struct matrix *m, uint64_t bytes)
 {
-    if (p->all || bytes <= matrix_bytes(m) / 20 * 21) return true;
+    if (p->opt->layout == RESIDENT_PACKED || bytes <= matrix_bytes(m) / 20 * 21) return true;
     if (p->choice[m->type] == NOT_KNOWN) {
         weights_will_need(p->weights, m->data, matrix_bytes(m));
         const struct layout_speed s = layout_measure(p->kern, p->team, m);
@@ -47,139 +36,81 @@ static bool pays(struct plan *p, const struct matrix *m, uint64_t bytes)
     return p->choice[m->type] == PACK;
 }
 
-static size_t packed_group_bytes(const struct kern_table *kern, const struct matrix *m)
+/* Bytes of 16 packed rows; 0: this matrix is not to be packed. */
+static size_t group_bytes_of(struct plan *p, const struct matrix *m)
 {
-    if (!kern->packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
-    return kern_pack_group_bytes(m->type, m->k);
-}
-
-struct packing {
-    const struct matrix *m;
-    uint8_t *dst;
-    size_t group_bytes;
-    uint32_t first, end; /* groups of this slice */
-};
-
-/* Run by every worker. */
-static void pack_matrix(void *arg, struct worker *w)
-{
-    const struct packing *p = arg;
-    const size_t src_bytes = KERN_PACK_ROWS * p->m->row_bytes;
-    for (uint32_t at = p->first + workers_next(w, TASK_GROUPS); at < p->end; at = p->first + workers_next(w, TASK_GROUPS)) {
-        const uint32_t end = at + TASK_GROUPS < p->end ? at + TASK_GROUPS : p->end;
-        for (uint32_t g = at; g < end; g++)
-            kern_pack_group(p->m->type, p->dst + g * p->group_bytes, p->m->data + g * src_bytes, p->m->row_bytes, p->m->k);
+    if (p->opt->layout == RESIDENT_FILE || !p->kern->packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
+    const size_t group_bytes = kern_pack_group_bytes(m->type, m->k);
+    const uint64_t groups = (uint64_t)m->rows / KERN_PACK_ROWS * m->count;
+    if (group_bytes && !pays(p, m, group_bytes * groups)) {
+        p->out->n_file++;
+        return 0;
     }
-}
-
-/* False when it was stopped. The system reads the matrix ahead of the workers. */
-static bool pack_slices(struct plan *p, struct packing *x, uint32_t groups)
-{
-    const uint32_t slice = (uint32_t)(SLICE_BYTES / x->group_bytes + TASK_GROUPS);
-    weights_will_need(p->weights, x->m->data, matrix_bytes(x->m));
-    for (x->first = 0; x->first < groups; x->first = x->end) {
-        x->end = groups - x->first < slice ? groups : x->first + slice;
-        workers_run(p->team, pack_matrix, x);
-        if (p->progress && !p->progress(p->progress_user, p->bytes + x->end * x->group_bytes, p->total)) return false;
-    }
-    return true;
+    return group_bytes;
 }
 
 static void visit(void *user, struct matrix *m)
 {
     struct plan *p = user;
-    const size_t group_bytes = packed_group_bytes(p->kern, m);
-    if (!group_bytes || p->cancelled) return;
-    const uint32_t groups = m->rows / KERN_PACK_ROWS * m->count;
-    const uint64_t bytes = (uint64_t)group_bytes * groups; /* of the order of the file's: cannot wrap */
-    if (!pays(p, m, bytes)) {
-        p->n_file++;
+    if (!p->jobs) {
+        p->n_matrices++;
+        p->out->mapped_bytes += matrix_bytes(m);
         return;
     }
-    if (p->bytes + bytes > p->budget) {
-        p->n_left++;
+    const size_t group_bytes = group_bytes_of(p, m);
+    if (!group_bytes && p->opt->io == WEIGHTS_MMAP) return;
+    struct resident_job j = {.m = m, .tensor_idx = weights_tensor_of(p->weights, m->data), .group_bytes = group_bytes};
+    if (j.tensor_idx == gguf_n_tensors(p->gguf)) return; /* decoded while it was bound: small, and in memory already */
+    uint64_t end;
+    if (group_bytes) {
+        j.off = mc_round_up((size_t)p->used, 64);
+        j.bytes = (uint64_t)group_bytes * (m->rows / KERN_PACK_ROWS) * m->count; /* of the order of the file's: cannot wrap */
+        end = j.off + j.bytes;
+    } else {
+        const uint64_t at = gguf_tensor_at(p->gguf, j.tensor_idx)->file_off;
+        j.off = mc_round_up((size_t)p->used, OS_READ_ALIGN) + (size_t)(at % OS_READ_ALIGN);
+        j.bytes = matrix_bytes(m);
+        end = mc_round_up((size_t)(j.off + j.bytes + WEIGHTS_OVERREAD_BYTES), OS_READ_ALIGN);
+    }
+    if (end > p->budget) {
+        p->out->n_left++;
+        weights_will_need(p->weights, m->data, matrix_bytes(m));
         return;
     }
-    if (p->memory) {
-        struct packing packing = {m, p->memory + p->bytes, group_bytes, 0, 0};
-        if (!pack_slices(p, &packing, groups)) {
-            p->cancelled = true;
-            return;
-        }
-        weights_not_needed(p->weights, m->data, matrix_bytes(m));
-        m->packed = packing.dst;
-        m->group_bytes = group_bytes;
+    p->used = end;
+    p->out->file_bytes += matrix_bytes(m);
+    p->out->mapped_bytes -= matrix_bytes(m);
+    if (group_bytes) {
+        p->out->packed_bytes += j.bytes;
+        p->out->packed_file_bytes += matrix_bytes(m);
+        p->out->n_packed++;
     }
-    p->bytes += bytes;
-    p->file_bytes += matrix_bytes(m);
-    p->n_packed++;
+    p->jobs[p->n_jobs++] = j;
 }
 
-/* ---- making the memory present ---------------------------------------------------------------------------------------- */
-
-struct touching {
-    struct os_region *region;
-    atomic_bool failed; /* relaxed: the first to fail, who alone writes err; read after the run */
-    struct mc_err err;
-};
-
-/* Run by every worker. */
-static void touch_steps(void *arg, struct worker *w)
+enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct gguf *g, const struct weights *w,
+                             struct workers *team, const struct resident_options *opt, struct resident *out, struct mc_err *err)
 {
-    struct touching *t = arg;
-    const size_t size = os_region_size(t->region);
-    for (;;) {
-        const size_t off = (size_t)workers_next(w, 1) * TOUCH_BYTES;
-        if (off >= size || atomic_load_explicit(&t->failed, memory_order_relaxed)) return;
-        struct mc_err err;
-        if (os_region_touch(t->region, off, size - off < TOUCH_BYTES ? size - off : TOUCH_BYTES, &err) &&
-            !atomic_exchange_explicit(&t->failed, true, memory_order_relaxed))
-            t->err = err;
-    }
-}
-
-static enum mc_code touch_all(struct resident *r, struct workers *team, struct mc_err *err)
-{
-    struct touching t = {.region = r->region};
-    const uint64_t start = os_clock_ns();
-    workers_run(team, touch_steps, &t);
-    r->touch_s = (double)(os_clock_ns() - start) * 1e-9;
-    if (!atomic_load_explicit(&t.failed, memory_order_relaxed)) return MC_OK;
-    if (err) *err = t.err;
-    return t.err.code;
-}
-
-enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w, struct workers *team,
-                             uint64_t budget_bytes, enum os_hugepages huge, bool all, engine_progress_fn progress,
-                             void *progress_user, struct resident *out, struct mc_err *err)
-{
-    struct plan p = {
-        .kern = kern, .budget = budget_bytes + os_huge_pool_free_bytes(huge), .weights = w, .team = team, .all = all};
+    struct plan p = {.kern = kern, .gguf = g, .weights = w, .team = team, .opt = opt, .out = out};
     memset(out, 0, sizeof *out);
+    out->intake.io = WEIGHTS_MMAP;
+    p.budget = opt->budget_bytes + os_huge_pool_free_bytes(opt->huge);
     model_each_matrix(m, visit, &p);
-    if (!p.bytes) {
-        out->n_left = p.n_left;
-        out->n_file = p.n_file;
-        return MC_OK;
+    p.jobs = calloc(p.n_matrices + 1, sizeof *p.jobs);
+    if (!p.jobs) return mc_fail(err, MC_ENOMEM, 0, "no memory for the list of weights");
+    model_each_matrix(m, visit, &p);
+    enum mc_code code = MC_OK;
+    if (p.n_jobs) {
+        code = os_region_create((size_t)p.used, opt->huge, "weights", &out->region, err);
+        const uint64_t start = os_clock_ns();
+        if (!code && opt->touch_first) {
+            code = resident_touch(out->region, team, err);
+            out->touch_s = (double)(os_clock_ns() - start) * 1e-9;
+        }
+        if (!code) code = resident_load(p.jobs, p.n_jobs, g, w, team, opt, out, err);
     }
-    enum mc_code code = os_region_create((size_t)p.bytes, huge, "weights", &out->region, err);
-    if (code) return code;
-    out->memory_bytes = (size_t)p.bytes;
-    code = touch_all(out, team, err);
-    if (code) return code;
-    p.total = p.bytes;
-    p.bytes = p.file_bytes = 0;
-    p.n_packed = p.n_left = p.n_file = 0;
-    p.memory = os_region_data(out->region);
-    p.progress = progress;
-    p.progress_user = progress_user;
-    model_each_matrix(m, visit, &p);
-    if (p.cancelled) return mc_fail(err, MC_ECANCELLED, 0, "interrupted while weights were packed");
-    out->file_bytes = p.file_bytes;
-    out->n_packed = p.n_packed;
-    out->n_left = p.n_left;
-    out->n_file = p.n_file;
-    return MC_OK;
+    free(p.jobs);
+    return code;
 }
 
 void resident_destroy(struct resident *r)

@@ -1,33 +1,52 @@
-/* resident.h - which matrices are kept in their packed form, and making it (kernels/pack.h).
+/* resident.h - the matrices that are kept in memory of our own: packed (kernels/pack.h) or in the file's layout, in huge pages
+ * where there are any.
  *
- * Packing costs a second copy, so it is done only for what fits the memory that is free; the file's own pages are given back as
- * soon as a matrix is packed. What does not fit stays in the file layout, which gives the same bits. */
+ * A second copy costs memory, so it is made only of what fits the memory that is free; the rest stays mapped from the file. The
+ * layout of a matrix never changes a result. */
 #ifndef RUNTIME_ENGINE_RESIDENT_H
 #define RUNTIME_ENGINE_RESIDENT_H
 
+#include "io/weights/intake.h"
 #include "platform/os.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/bind.h"
 
 struct workers;
 
-struct resident {
-    struct os_region *region;
-    size_t memory_bytes;
-    double touch_s;            /* making the memory present */
-    uint64_t file_bytes;       /* of the packed matrices */
-    unsigned n_packed, n_left; /* matrices packed; left in the file layout though they should be packed */
-    unsigned n_file;           /* left in the file layout because that is faster */
+enum resident_layout {
+    RESIDENT_AUTO,  /* packed where that decodes faster (layout_choice.h) */
+    RESIDENT_FILE,  /* never packed */
+    RESIDENT_PACKED /* packed where there is a packed form */
 };
 
-/* Packs as many matrices of m as fit into budget_bytes (and the free pages of hugetlb pools, where `huge` takes them), in the
- * order of model_each_matrix; in parallel on the team. Types whose packed form is larger are measured first (layout_choice.h)
- * and left in the file layout when that is faster, unless `all`. `progress` (or NULL) is told the bytes written. Errors:
- * MC_ENOMEM, MC_ECANCELLED. */
-MC_MUST_CHECK enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct weights *w,
-                                           struct workers *team, uint64_t budget_bytes, enum os_hugepages huge, bool all,
-                                           engine_progress_fn progress, void *progress_user, struct resident *out,
-                                           struct mc_err *err);
+struct resident_options {
+    uint64_t budget_bytes; /* free pages of hugetlb pools are taken besides */
+    enum os_hugepages huge;
+    enum weights_io io; /* MMAP: only what is packed becomes resident, and it comes out of the mapping */
+    enum resident_layout layout;
+    bool touch_first;            /* make all memory present before the first read, so that both can be timed apart */
+    engine_progress_fn progress; /* of reading, in bytes of the file; or NULL */
+    void *progress_user;
+    const struct stream_fault *fault; /* NULL but in tests */
+};
+
+struct resident {
+    struct os_region *region;                 /* NULL: nothing is resident */
+    uint64_t file_bytes;                      /* of all resident matrices, as the file has them */
+    uint64_t packed_bytes, packed_file_bytes; /* the packed ones of them: in memory, in the file */
+    uint64_t mapped_bytes;                    /* of the matrices that are not resident */
+    unsigned n_packed, n_file; /* matrices packed; in the file's layout, resident or mapped, though they could be packed */
+    unsigned n_left;           /* mapped because they do not fit */
+    double touch_s, read_s;    /* touch_s: 0 unless touch_first; read_s: reading and packing, and touching otherwise */
+    struct intake_facts intake;
+};
+
+/* Makes matrices of m resident in the order of model_each_matrix as far as they fit, read and packed by the whole team in the
+ * order of the file. On failure m must not be used; out is to be destroyed in any case. Errors: MC_ENOMEM, MC_ECANCELLED,
+ * MC_EIO, MC_EUNSUPPORTED (pages or a way of reading that are not there). */
+MC_MUST_CHECK enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct gguf *g,
+                                           const struct weights *w, struct workers *team, const struct resident_options *opt,
+                                           struct resident *out, struct mc_err *err);
 void resident_destroy(struct resident *r);
 
 #endif

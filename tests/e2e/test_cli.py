@@ -377,8 +377,9 @@ class Numbers(Cli):
         self.assertLess(abs(got["bytes_per_token"] / facts["bytes_per_token"] - 1), 0.1)
 
         only = self.json("bench", "--json", "--load")
-        self.assertEqual(sorted(only), ["huge_share", "isa", "load_gb_s", "load_s", "packed_bytes", "packed_file_bytes", "pages_1g_bytes", "pages_2m_bytes",
-                                        "pages_normal_bytes", "pages_thp_bytes", "pinned", "rss_peak_bytes", "tensor_bytes", "threads"])
+        self.assertEqual(sorted(only), ["disk_gb_s", "disk_share", "first_touch_s", "huge_share", "intake_gb_s", "io", "io_direct", "io_from_cache", "isa", "load_gb_s",
+                                        "load_s", "packed_bytes", "packed_file_bytes", "pages_1g_bytes", "pages_2m_bytes", "pages_normal_bytes", "pages_thp_bytes",
+                                        "pinned", "rss_peak_bytes", "tensor_bytes", "threads"])
         self.assertEqual(only["tensor_bytes"], facts["tensor_bytes"])
         says = "weights          {:.1f} MB in the file, of them {:.1f} MB packed into {:.1f} MB of memory\n"
         keys = ("tensor_bytes", "packed_file_bytes", "packed_bytes")
@@ -513,6 +514,44 @@ class Settings(Cli):
         self.assertEqual((p.returncode, p.stdout), (0, EXPECTED[14]["output"].encode()))
         self.assertIn(b": " + os.path.realpath(self.path("models/tiny-dsv4.gguf")).encode() + b"\n", p.stderr)
         self.assertEqual(len(p.stderr.splitlines()), 1)
+
+    def test_ways_of_loading(self):
+        """The same logits whatever way the weights come in, packed or as the file has them, bundled or made."""
+        model = self.path("made.gguf")
+        self.ok("synth", model, "--preset", "nano-quant", "--quiet")
+        for env in ({}, {"MODCHIP_MODEL": model}):
+            self.ok("logits", "--tokens", "1,2,3,4,5", "-o", "want", "--io", "mmap", "--layout", "file", **env)
+            for layout in ("auto", "file"):
+                for io in ("auto", "mmap", "uring", "pread"):
+                    code, out, err = self.call("logits", "--tokens", "1,2,3,4,5", "-o", "got", "--io", io, "--layout", layout, "--quiet", **env)
+                    if code and io == "uring":  # forbidden in some containers
+                        self.assertEqual((code, out), (1, b""), err)
+                        self.assertIn("--io uring: ", err)
+                        continue
+                    self.assertEqual(code, 0, err)
+                    self.assertEqual(self.read("want"), self.read("got"), (io, layout))
+            exact = ("logits", "--tokens", "1,2,3", "--arith", "exact", "-o")
+            self.ok(*exact, "a", "--io", "mmap", **env)
+            self.ok(*exact, "b", "--io", "pread", **env)
+            self.assertEqual(self.read("a"), self.read("b"))
+        got = self.json("bench", "--load", "--json", "--io", "pread")
+        self.assertEqual(got["io"], "pread")
+        self.assertGreater(got["load_gb_s"], 0)
+
+    def test_loading_as_another_user_with_little_locked_memory(self):
+        def lower():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+        if os.geteuid() == 0 and not os.access(PROGRAM, os.X_OK):
+            self.skipTest("the program cannot be reached by other users")
+        shutil.copy(PROGRAM, self.path("modchip"))
+        shutil.copy(MODEL, self.path("m.gguf"))
+        os.chmod(self.dir, 0o755)
+        p = subprocess.run([self.path("modchip"), "run", "-p", "Hello!", "--think", "off", "--temp", "0", "-m", self.path("m.gguf"), "--quiet"],
+                           stdin=subprocess.DEVNULL, capture_output=True, env=self.env, timeout=120, preexec_fn=lower)
+        self.assertEqual((p.returncode, p.stdout), (0, b"Hello! How can I help you?"), p.stderr)
 
     def test_hugepages(self):
         """The same logits whatever the weights' memory is made of; a choice that cannot be kept is one line."""

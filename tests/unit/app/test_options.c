@@ -165,7 +165,7 @@ static void test_what_is_not_in_this_version_is_said_so(void **state)
         refuse(&(struct given){.argv = {later[i], "5"}}, CMD_RUN, later[i]);
         refuse(&(struct given){.argv = {later[i]}}, CMD_PPL, "not in this version");
     }
-    refuse(&(struct given){.argv = {"--io", "uring"}}, CMD_RUN, "not in this version");
+    refuse(&(struct given){.argv = {"--io", "tape"}}, CMD_RUN, "none of auto|mmap|uring|pread");
     refuse(&(struct given){.env = {"MODCHIP_MOE_TOP_K=4"}}, CMD_RUN, "MODCHIP_MOE_TOP_K");
     refuse(&(struct given){.config = "memory = 4G\n", .argv = {"--config", CONFIG}}, CMD_RUN,
            ":1: memory is not in this version");

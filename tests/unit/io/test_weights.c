@@ -14,11 +14,11 @@ static struct gguf *open_file(const char *path)
     return g;
 }
 
-static struct weights *open_weights(const struct gguf *g, enum weights_io io)
+static struct weights *open_weights(const struct gguf *g)
 {
     struct weights *w = NULL;
     struct mc_err err = {0};
-    if (weights_open(g, io, &w, &err) != MC_OK) fail_msg("%s", err.msg);
+    if (weights_open(g, &w, &err) != MC_OK) fail_msg("%s", err.msg);
     return w;
 }
 
@@ -45,15 +45,14 @@ static void check_all(const struct gguf *g, const struct weights *w)
 static void reference_model_is_readable(void **state)
 {
     (void)state;
-    static const enum weights_io modes[] = {WEIGHTS_AUTO, WEIGHTS_MMAP};
     struct gguf *g = open_file(MC_TEST_DATA "/golden/nano-quant.gguf");
-    for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
-        struct weights *w = open_weights(g, modes[i]);
-        assert_int_equal(weights_mode(w), WEIGHTS_MMAP);
-        weights_prefault(w);
-        check_all(g, w);
-        weights_close(w);
-    }
+    struct weights *w = open_weights(g);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) assert_int_equal(weights_tensor_of(w, weights_tensor(w, i)), i);
+    assert_int_equal(weights_tensor_of(w, &g), gguf_n_tensors(g));
+    const double cached = weights_cached(w, 0, 100, 1 << 20);
+    assert_true(cached >= 0 && cached <= 1);
+    check_all(g, w);
+    weights_close(w);
     weights_close(NULL);
     gguf_close(g);
 }
@@ -77,7 +76,7 @@ static void page_edges_are_readable(void **state)
         assert_int_equal(m.size, 65536 - before);
         img_save(&m, "io-edge.gguf");
         struct gguf *g = open_file("io-edge.gguf");
-        struct weights *w = open_weights(g, WEIGHTS_AUTO);
+        struct weights *w = open_weights(g);
         check_all(g, w);
         weights_close(w);
         gguf_close(g);
@@ -103,7 +102,7 @@ static void all_parts_of_a_set_are_readable(void **state)
         img_free(&m);
     }
     struct gguf *g = open_file(paths[1]);
-    struct weights *w = open_weights(g, WEIGHTS_AUTO);
+    struct weights *w = open_weights(g);
     check_all(g, w);
     assert_int_equal(((const uint8_t *)weights_tensor(w, 0))[9], 1);
     assert_int_equal(((const uint8_t *)weights_tensor(w, 1))[9], 2);
@@ -112,33 +111,18 @@ static void all_parts_of_a_set_are_readable(void **state)
     remove(paths[0]); /* gone between reading the directory and mapping */
     struct mc_err err;
     w = NULL;
-    assert_int_equal(weights_open(g, WEIGHTS_AUTO, &w, &err), MC_EIO);
+    assert_int_equal(weights_open(g, &w, &err), MC_EIO);
     assert_null(w);
     assert_says(&err, paths[0]);
     gguf_close(g);
     remove(paths[1]);
 }
 
-static void other_modes_are_refused_by_name(void **state)
-{
-    (void)state;
-    struct gguf *g = open_file(MC_TEST_DATA "/golden/nano.gguf");
-    struct weights *w = NULL;
-    struct mc_err err;
-    assert_int_equal(weights_open(g, WEIGHTS_URING, &w, &err), MC_EUNSUPPORTED);
-    assert_says(&err, "'uring'");
-    assert_int_equal(weights_open(g, WEIGHTS_PREAD, &w, &err), MC_EUNSUPPORTED);
-    assert_says(&err, "'pread'");
-    assert_null(w);
-    assert_string_equal(weights_io_name(WEIGHTS_AUTO), "auto");
-    gguf_close(g);
-}
-
 static void file_without_tensors_opens(void **state)
 {
     (void)state;
     struct gguf *g = open_file(MC_TEST_DATA "/tokenizer/dsv4-tokenizer.gguf");
-    struct weights *w = open_weights(g, WEIGHTS_AUTO);
+    struct weights *w = open_weights(g);
     assert_null(weights_damaged(w));
     weights_close(w);
     gguf_close(g);
@@ -153,7 +137,7 @@ static void image_is_not_weights(void **state)
     struct mc_err err;
     good(&m);
     assert_int_equal(gguf_parse((struct mc_span){m.data, m.size}, "image.gguf", &g, &err), MC_OK);
-    assert_int_equal(weights_open(g, WEIGHTS_AUTO, &w, &err), MC_EARG);
+    assert_int_equal(weights_open(g, &w, &err), MC_EARG);
     assert_null(w);
     assert_says(&err, "image.gguf");
     gguf_close(g);
@@ -173,7 +157,7 @@ static void shrunk_file_is_damaged(void **state)
     img_save(&m, "io-shrunk.gguf");
     img_free(&m);
     struct gguf *g = open_file("io-shrunk.gguf");
-    struct weights *w = open_weights(g, WEIGHTS_AUTO);
+    struct weights *w = open_weights(g);
     const uint8_t *p = weights_tensor(w, 0);
     const uint64_t size = gguf_tensor_at(g, 0)->size_bytes;
     for (uint64_t i = 0; i < size; i++) assert_int_equal(p[i], 0x55);
@@ -199,13 +183,9 @@ static void shrunk_file_is_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shrunk_file_is_damaged),
-        cmocka_unit_test(reference_model_is_readable),
-        cmocka_unit_test(page_edges_are_readable),
-        cmocka_unit_test(all_parts_of_a_set_are_readable),
-        cmocka_unit_test(other_modes_are_refused_by_name),
-        cmocka_unit_test(file_without_tensors_opens),
-        cmocka_unit_test(image_is_not_weights),
+        cmocka_unit_test(shrunk_file_is_damaged),     cmocka_unit_test(reference_model_is_readable),
+        cmocka_unit_test(page_edges_are_readable),    cmocka_unit_test(all_parts_of_a_set_are_readable),
+        cmocka_unit_test(file_without_tensors_opens), cmocka_unit_test(image_is_not_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

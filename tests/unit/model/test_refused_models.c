@@ -85,7 +85,7 @@ static void write_edited(const char *base, const struct edit *e)
     struct gguf *g = NULL;
     struct weights *w = NULL;
     struct mc_err err = {0};
-    if (gguf_open(base, &g, &err) || weights_open(g, WEIGHTS_AUTO, &w, &err)) fail_msg("%s", err.msg);
+    if (gguf_open(base, &g, &err) || weights_open(g, &w, &err)) fail_msg("%s", err.msg);
     struct image m = {0};
     uint64_t n_values = gguf_n_values(g), n_tensors = gguf_n_tensors(g), off = 0;
     bool found = e->kind == ADD_U32;
