@@ -100,9 +100,13 @@ void products_run(const struct product_env *env, const struct product *list, siz
     }
 }
 
-void act_quantise(const struct product_env *env, const struct act *x, size_t row)
+void act_quantise_part(const struct product_env *env, const struct act *x, size_t row, size_t i0, size_t i1)
 {
     for (unsigned kind = 0; kind < QUANT_ACT_COUNT; kind++)
-        if (x->q[kind])
-            env->kern->quantize[kind](x->q[kind] + row * x->q_stride[kind], x->f + row * x->f_stride, x->k, 0, x->k);
+        if (x->q[kind]) env->kern->quantize[kind](x->q[kind] + row * x->q_stride[kind], x->f + row * x->f_stride, x->k, i0, i1);
+}
+
+void act_quantise(const struct product_env *env, const struct act *x, size_t row)
+{
+    act_quantise_part(env, x, row, 0, x->k);
 }

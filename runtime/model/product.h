@@ -53,5 +53,7 @@ void products_run(const struct product_env *env, const struct product *list, siz
 
 /* Quantises row `row` of x into every format it has. */
 void act_quantise(const struct product_env *env, const struct act *x, size_t row);
+/* The same for elements i0 .. i1-1, both multiples of 256 or the end of the row. */
+void act_quantise_part(const struct product_env *env, const struct act *x, size_t row, size_t i0, size_t i1);
 
 #endif
