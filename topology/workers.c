@@ -49,6 +49,8 @@ struct workers {
     struct os_thread *thread[PLACEMENT_MAX]; /* [0] is NULL */
     struct worker worker[PLACEMENT_MAX];
     struct share share[PLACEMENT_MAX];
+    size_t bytes;    /* of all this */
+    uint16_t help[]; /* [count][count], by worker */
 };
 
 /* Waits until gate->turn is no longer `seen`. */
@@ -103,15 +105,33 @@ uint32_t workers_next(const struct worker *w, uint32_t n)
     return atomic_fetch_add_explicit(&w->team->next_task, n, memory_order_relaxed);
 }
 
-uint32_t workers_take(const struct worker *w, unsigned owner)
+uint32_t workers_take(const struct worker *w, unsigned owner, uint32_t n)
 {
     _Atomic uint64_t *const taken = &w->team->share[owner].taken;
     const uint64_t turn = (uint64_t)atomic_load_explicit(&w->team->barrier.turn, memory_order_relaxed) << 32;
     uint64_t old = atomic_load_explicit(taken, memory_order_relaxed), number;
-    do number = old >> 32 << 32 == turn ? (uint32_t)old : 0;
-    while (
+    do {
+        number = old >> 32 << 32 == turn ? (uint32_t)old : 0;
+        if (number >= n) break; /* without a write: many look at a share that is done */
+    } while (
         !atomic_compare_exchange_weak_explicit(taken, &old, turn | (number + 1), memory_order_relaxed, memory_order_relaxed));
     return (uint32_t)number;
+}
+
+/* 0: the worker itself, 1: its L3 group, 2: its node, 3: elsewhere. */
+static unsigned distance(const struct placement *p, unsigned a, unsigned b)
+{
+    return a == b ? 0 : p->group[a] == p->group[b] ? 1 : p->node[a] == p->node[b] ? 2 : 3;
+}
+
+static void order_help(const struct placement *p, unsigned id, uint16_t *help)
+{
+    size_t n = 0;
+    for (unsigned d = 0; d <= 3; d++)
+        for (unsigned i = 0; i < p->n; i++) {
+            const unsigned other = (id + i) % p->n;
+            if (distance(p, id, other) == d) help[n++] = (uint16_t)other;
+        }
 }
 
 static void bind_or_warn(const struct placement *p, unsigned id)
@@ -138,13 +158,19 @@ static void thread_main(void *p)
 enum mc_code workers_create(const struct placement *p, struct workers **out, struct mc_err *err)
 {
     void *memory;
-    enum mc_code code = os_mem_alloc(sizeof(struct workers), OS_MEM_PLAIN, "workers", &memory, err);
+    const size_t bytes = sizeof(struct workers) + (size_t)p->n * p->n * sizeof(uint16_t);
+    enum mc_code code = os_mem_alloc(bytes, OS_MEM_PLAIN, "workers", &memory, err);
     if (code) return code;
     struct workers *const t = memory; /* zeroed */
+    t->bytes = bytes;
     t->place = *p;
     t->sync_spin_ns = p->shared ? 0 : SYNC_SPIN_NS;
     t->idle_spin_ns = p->shared ? 0 : IDLE_SPIN_NS;
-    for (unsigned i = 0; i < p->n; i++) t->worker[i] = (struct worker){.id = i, .count = p->n, .team = t};
+    for (unsigned i = 0; i < p->n; i++) {
+        uint16_t *const help = t->help + (size_t)i * p->n;
+        order_help(p, i, help);
+        t->worker[i] = (struct worker){.id = i, .count = p->n, .team = t, .help = help};
+    }
     for (unsigned i = 1; i < p->n; i++) {
         char name[24];
         snprintf(name, sizeof name, "worker-%u", i);
@@ -164,7 +190,7 @@ void workers_destroy(struct workers *t)
     t->is_stopping = true;
     gate_move(&t->start);
     for (unsigned i = 1; i < t->place.n; i++) os_thread_join(t->thread[i]);
-    os_mem_free(t, sizeof *t);
+    os_mem_free(t, t->bytes);
 }
 
 unsigned workers_count(const struct workers *t)

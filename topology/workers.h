@@ -14,6 +14,8 @@ struct workers;
 struct worker {
     unsigned id, count; /* 0 <= id < count */
     struct workers *team;
+    const uint16_t *help; /* [count] whose shares to take from, in this order: its own, those of its L3 group, of its NUMA node,
+                             the others; within each the next higher number first */
 };
 
 typedef void (*worker_fn)(void *arg, struct worker *w);
@@ -44,8 +46,8 @@ void workers_sync(const struct worker *w);
 uint32_t workers_next(const struct worker *w, uint32_t n);
 
 /* Inside fn, for work where every worker has a share of its own (so that it walks through memory in order, and through the same
- * memory each time): takes the next task of `owner`'s share and returns its number, counting from 0 after every sync. A result
- * of at least the size of that share means that it is done; then help another owner. */
-uint32_t workers_take(const struct worker *w, unsigned owner);
+ * memory each time): takes the next of the `n` tasks of `owner`'s share and returns its number, counting from 0 after every
+ * sync. A result of at least n means that the share is done; then help another owner, w->help[1] first. */
+uint32_t workers_take(const struct worker *w, unsigned owner, uint32_t n);
 
 #endif
