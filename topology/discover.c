@@ -75,8 +75,8 @@ enum mc_code discover_described(const char *description, struct machine *out, st
 {
     load(description, out);
     if (out->n == 0)
-        return mc_fail(err, MC_EFORMAT, 0,
-                       "machine description '%s' is neither a readable hwloc XML file nor a synthetic string", description);
+        return mc_fail(err, MC_EARG, 0, "machine description '%s' is neither a readable hwloc XML file nor a synthetic string",
+                       description);
     machine_index(out);
     return MC_OK;
 }

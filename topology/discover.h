@@ -9,8 +9,8 @@
 void discover_this_machine(struct machine *out);
 
 /* A described machine: the path of an hwloc XML file, or an hwloc synthetic string such as "Package:1 L3:2 Core:8 PU:2". All
- * its allowed CPUs; nothing of this machine (affinity, cpusets, quotas) counts. Errors: MC_EFORMAT; MC_EUNSUPPORTED in builds
- * without hwloc. */
+ * its allowed CPUs; nothing of this machine (affinity, cpusets, quotas) counts. Errors: MC_EARG (it cannot be read);
+ * MC_EUNSUPPORTED in builds without hwloc. */
 MC_MUST_CHECK enum mc_code discover_described(const char *description, struct machine *out, struct mc_err *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "platform/base/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct candidate {
     unsigned cpu, rank, efficiency, group, node;
@@ -137,6 +138,26 @@ static void say_what_is_odd(const struct machine *m, const struct placement_wish
             "topology: %u workers have a quota of %u.%02u CPUs, the system will stop all of them again and again; at most %u "
             "threads would be faster",
             p->n, m->quota_milli / 1000, m->quota_milli % 1000 / 10, quota_cpus(m));
+}
+
+enum mc_code placement_read_pin(const char *pin, struct placement_wish *wish, unsigned list[PLACEMENT_MAX], struct mc_err *err)
+{
+    wish->pin = PLACEMENT_PIN_AUTO;
+    if (!pin || !strcmp(pin, "auto")) return MC_OK;
+    wish->pin = PLACEMENT_PIN_OFF;
+    if (!strcmp(pin, "off")) return MC_OK;
+    wish->pin = PLACEMENT_PIN_LIST;
+    wish->list = list;
+    wish->n_list = 0;
+    for (const char *p = pin; wish->n_list < PLACEMENT_MAX; p++) {
+        char *end;
+        const unsigned long cpu = strtoul(p, &end, 10);
+        if (end == p || *p < '0' || *p > '9' || cpu >= OS_CPU_NONE || (*end && *end != ',')) break;
+        list[wish->n_list++] = (unsigned)cpu;
+        if (!*end) return MC_OK;
+        p = end;
+    }
+    return mc_fail(err, MC_EARG, 0, "--pin %s cannot be read; expected auto, off or CPU numbers like 0,2,4", pin);
 }
 
 enum mc_code placement_plan(const struct machine *m, const struct placement_wish *wish, struct placement *out,

@@ -19,6 +19,11 @@ struct placement_wish {
     unsigned n_list;
 };
 
+/* "auto" (or NULL), "off", or CPU numbers like "0,2,4" into *wish; numbers go into `list`, which must live as long as the wish.
+ * Errors: MC_EARG (text that is none of these). */
+MC_MUST_CHECK enum mc_code placement_read_pin(const char *pin, struct placement_wish *wish, unsigned list[PLACEMENT_MAX],
+                                              struct mc_err *err);
+
 struct placement {
     unsigned n;                    /* workers, >= 1 */
     unsigned cpu[PLACEMENT_MAX];   /* OS number of worker i's CPU, when pinned */

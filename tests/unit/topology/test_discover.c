@@ -211,9 +211,9 @@ static void synthetic_strings_and_nonsense(void **state)
     assert_int_equal(code, MC_OK);
     assert_int_equal(m.n, 32);
     assert_int_equal(COUNT(&m, core), 16);
-    assert_int_equal(discover_described("no such machine", &m, &err), MC_EFORMAT);
+    assert_int_equal(discover_described("no such machine", &m, &err), MC_EARG);
     assert_non_null(strstr(err.msg, "no such machine"));
-    assert_int_equal(discover_described(MC_TEST_DATA, &m, &err), MC_EFORMAT);
+    assert_int_equal(discover_described(MC_TEST_DATA, &m, &err), MC_EARG);
 }
 
 int main(void)
