@@ -13,6 +13,7 @@ struct workers;
 /* What a worker knows of itself; valid as long as the team, the same struct in every run. */
 struct worker {
     unsigned id, count; /* 0 <= id < count */
+    unsigned group;     /* its worker group (placement.h) */
     struct workers *team;
     const uint16_t *help; /* [count] whose shares to take from, in this order: its own, those of its L3 group, of its NUMA node,
                              the others; within each the next higher number first */
@@ -37,7 +38,8 @@ void workers_set_idle_spin(struct workers *t, uint64_t spin_ns);
 void workers_run(struct workers *t, worker_fn fn, void *arg);
 
 /* Inside fn: waits until every worker has come here; what each wrote before, each can read after. All workers must make the
- * same number of calls. */
+ * same number of calls. Workers wait for their L3 group on a line of the group's, and one of each group for the other groups:
+ * with one group there is one line. A wait spins for up to 50 us and then sleeps; it never spins where workers share CPUs. */
 void workers_sync(const struct worker *w);
 
 /* Inside fn: takes the next `n` tasks (n >= 1) of the stretch between two syncs and returns the number of the first; counting

@@ -166,6 +166,13 @@ class Answers(Cli):
         prompt, run, context = map(int, found.groups())
         self.assertEqual((run, run < prompt), (context, True))
 
+    def test_the_barrier_has_a_line(self):
+        got = self.json("bench", "kernels", "barrier", "--json")
+        self.assertEqual((got["kernels"], got["failed"]), ([], 0))
+        self.assertGreaterEqual(got["barrier"]["workers"], 1)
+        self.assertGreater(got["barrier"]["ns"], 0)
+        self.assertRegex(self.ok("bench", "kernels", "barrier"), rb"barrier: \d+ workers in \d+ L3 groups meet in \d+ ns\n")
+
     def test_ctrl_c_in_kernels_and_tokens(self):
         text = self.write("long", b"once upon a time " * 4000000)
         for args in (["bench", "kernels"], ["tokenize", "-f", text], ["ppl", "-f", text]):
