@@ -156,6 +156,22 @@ void os_region_facts_get(struct os_region *r, struct os_region_facts *out);
 /* Free pages of the pools that the wish may take; not part of os_memory_available_bytes. */
 uint64_t os_huge_pool_free_bytes(enum os_hugepages wish);
 
+/* ---- memory nodes (os_numa.c) ------------------------------------------------------------------------------------- */
+
+/* OS numbers of the nodes that have memory this process may use, ascending; at most cap, returns how many, >= 1 (node 0 where
+ * the system does not tell). */
+unsigned os_numa_nodes(unsigned *nodes, unsigned cap);
+/* Node of the CPU that runs the caller; OS_CPU_NONE: unknown. */
+unsigned os_numa_node_here(void);
+uint64_t os_numa_free_bytes(unsigned node); /* 0: unknown */
+/* Where the pages of this memory shall come from when they are touched: from that node as long as it has any, or from all in
+ * turn. Pages that are there already stay. False when the system refuses: then they come from wherever. Windows: always
+ * false. */
+bool os_numa_prefer(void *p, size_t size, unsigned node);
+bool os_numa_interleave(void *p, size_t size);
+/* Share of the present pages that are on that node, from samples; 0 where unknown. */
+double os_numa_share(const void *p, size_t size, unsigned node);
+
 /* ---- threads (os_thread.c), CPUs (os_affinity.c) ---------------------------------------------------------------- */
 
 struct os_thread;
@@ -190,11 +206,15 @@ void os_thread_affinity_set(const struct os_affinity *saved);
 struct os_cpu_row {
     unsigned cpu; /* OS number */
     unsigned core, package, node, l3;
-    unsigned efficiency; /* of hybrid machines: higher is faster; 0 everywhere on others */
+    unsigned efficiency;                    /* of hybrid machines: higher is faster; 0 everywhere on others */
+    uint64_t l1d_bytes, l2_bytes, l3_bytes; /* caches above this CPU as they call themselves, unchecked; 0: unknown */
 };
 /* One row per CPU of the machine, ascending by number; at most cap rows, returns how many, 0 if the system does not tell.
  * Windows only (os_cpu_rows.c): on Linux topology/discover.c asks hwloc, which knows more. */
 size_t os_cpu_rows(struct os_cpu_row *rows, size_t cap);
+/* CPU time that this process may use, in thousandths of a CPU: the least quota of its control groups, v1 and v2, on every
+ * level. 0: no limit (always on Windows: a job's rate control is not asked). */
+unsigned os_cpu_quota_milli(void);
 
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 

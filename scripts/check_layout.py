@@ -34,7 +34,7 @@ ROOMS = [
 OUTSIDE = {
     "jansson.h": {"platform/base/json.c"}, "xxhash.h": {"platform/base/hash.c"},
     "hwloc.h": {"topology/discover.c"}, "editline/readline.h": {"runtime/app/cmd_chat.c"}, "histedit.h": {"runtime/app/cmd_chat.c"},
-    "liburing.h": {"platform/linux/*"}, "numa.h": {"platform/linux/*"}, "immintrin.h": {"kernels/*"}, "windows.h": {"platform/windows/*", "tests/unit/platform/*"},
+    "liburing.h": {"platform/linux/*"}, "numa.h": {"platform/linux/*"}, "numaif.h": {"platform/linux/*"}, "immintrin.h": {"kernels/*"}, "windows.h": {"platform/windows/*", "tests/unit/platform/*"},
     "unistd.h": {"platform/linux/*", "tests/*"}, "sys/mman.h": {"platform/linux/*", "tests/*"}, "pthread.h": {"platform/linux/*", "tests/*"},
     "fcntl.h": {"platform/linux/*", "platform/windows/*", "tests/*"}, "signal.h": {"platform/linux/*", "tests/*"},
 }

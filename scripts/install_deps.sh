@@ -5,7 +5,7 @@
 # Does nothing, and needs no rights, when everything is there.
 set -eu
 
-run="gcc make cmake ninja-build pkg-config libhwloc-dev liburing-dev libjansson-dev libxxhash-dev libedit-dev"
+run="gcc make cmake ninja-build pkg-config libhwloc-dev liburing-dev libnuma-dev libjansson-dev libxxhash-dev libedit-dev"
 test="clang clang-format clang-tidy libclang-rt-dev libcmocka-dev cppcheck shellcheck gcc-mingw-w64-x86-64 wine wine64 qemu-user python3 git dpkg-dev patch"
 
 case "${1:-}" in

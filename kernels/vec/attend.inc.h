@@ -9,7 +9,7 @@
 #ifndef KERNELS_VEC_ATTEND_INC_H
 #define KERNELS_VEC_ATTEND_INC_H
 
-enum { ATTEND_HEADS = 64, INDEX_DIM = 512 };
+enum { ATTEND_HEADS = 64, INDEX_DIM = 512, AHEAD_ROWS = 8 };
 
 /* p[r][h] = dot(q[h], rows[r]) * scale */
 MC_NOINLINE static void attend_scores(float *p, const float *q, size_t n_heads, size_t dim, const float *rows, size_t n_rows,
@@ -94,13 +94,22 @@ MC_NOINLINE static void attend_values(float *acc, const float *p, const float *o
                         n_rows, 1);
 }
 
+/* Chosen rows lie anywhere in memory that no cache holds: between two tokens all the weights pass through it. */
+MC_INLINE void ask_row(const void *row, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)row + i);
+}
+
 static void attend_part(float *acc, float *m, float *z, const float *q, size_t n_heads, size_t dim, const void *const *rows,
                         size_t n_rows, enum kern_kv kv, float scale, float *scratch)
 {
     float *p = scratch + n_rows * dim;
     assert(n_rows <= KERN_ATTEND_ROWS && dim % 16 == 0);
     if (n_rows == 0) return;
-    for (size_t r = 0; r < n_rows; r++) kv_load(scratch + r * dim, rows[r], dim, kv);
+    for (size_t r = 0; r < n_rows; r++) {
+        if (r + AHEAD_ROWS < n_rows) ask_row(rows[r + AHEAD_ROWS], kern_kv_row_bytes(kv, dim));
+        kv_load(scratch + r * dim, rows[r], dim, kv);
+    }
     for (size_t h = 0; h < n_heads; h += ATTEND_HEADS) {
         float old[ATTEND_HEADS], fresh[ATTEND_HEADS];
         const size_t nh = vec_min(ATTEND_HEADS, n_heads - h);

@@ -94,7 +94,8 @@ static enum mc_code measure(struct bench *b, struct mc_err *err)
 {
     double ignored;
     enum mc_code code = MC_OK;
-    if (b->n_prefill) code = prefill(b, b->n_prefill < 32 ? b->n_prefill : 32, &ignored, err);
+    /* One round that does not count, as llama.cpp's bench has it: the working memory is touched for the first time. */
+    if (b->n_prefill) code = prefill(b, b->n_prefill, &ignored, err);
     if (!code && b->n_decode) code = decode(b, b->n_decode < 2 ? b->n_decode : 2, &ignored, err);
     struct progress p;
     progress_begin(&p, "bench", "repeats", 1, opt_flag(b->o, OPT_QUIET));

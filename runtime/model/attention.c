@@ -159,19 +159,48 @@ static void attend_heads(const struct layer_weights *L, struct flow *f, size_t t
     for (uint32_t h = 0; h < n_heads; h++) rotate(L, f, t, q + (size_t)(h + 1) * s->d_head - s->d_rope, true);
 }
 
-/* o[t][H][Dh]: queries in, attention result out. A task is one output group of a token, or all groups where tokens are plenty
- * (each cached row is then converted once for all heads). */
+/* Heads of one task. Few heads share the work among more workers, many heads pay once for converting the rows, which costs as
+ * much as ROW_HEADS heads. */
+enum { ROW_HEADS = 3, QUANT_BLOCK = 256 };
+
+static uint32_t heads_of_task(const struct model_shape *s, size_t n_tokens, unsigned n_workers)
+{
+    const uint32_t group = s->n_head / s->n_group;
+    uint32_t best = s->n_head;
+    size_t best_time = SIZE_MAX;
+    for (uint32_t heads = s->n_head; heads >= 1; heads--) {
+        if (s->n_head % heads || (heads % group && (group % heads || heads * s->d_head % QUANT_BLOCK))) continue;
+        const size_t tasks = n_tokens * (s->n_head / heads), turns = (tasks + n_workers - 1) / n_workers;
+        const size_t time = turns * (heads + ROW_HEADS);
+        if (time < best_time) best_time = time, best = heads;
+    }
+    return best;
+}
+
+/* Heads [h0, h1) of token t for out_a: a row of `o` is a group of heads. */
+static void quantise_heads(struct flow *f, const struct act *o, size_t t, uint32_t h0, uint32_t h1)
+{
+    const struct model_shape *s = &f->model->shape;
+    const uint32_t group = s->n_head / s->n_group;
+    for (uint32_t g = h0 / group; g * group < h1; g++) {
+        const uint32_t first = g * group, from = h0 > first ? h0 - first : 0, to = h1 - first < group ? h1 - first : group;
+        act_quantise_part(&f->env, o, t * s->n_group + g, (size_t)from * s->d_head, (size_t)to * s->d_head);
+    }
+}
+
+/* o[t][H][Dh]: queries in, attention result out. */
 static void attend(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
     const struct model_shape *s = &f->model->shape;
     const struct act o = act_select(&f->o, act_kind(&L->out_a));
-    const uint32_t groups = f->n >= 2 * w->count ? s->n_group : 1, heads = s->n_head / s->n_group;
-    const size_t tasks = s->n_group / groups;
+    const uint32_t heads = heads_of_task(s, f->n, w->count);
+    const size_t tasks = s->n_head / heads;
     compressor_keep(L, f, w);
     for (size_t i = w->id; i < f->n * tasks; i += w->count) { /* later tokens see more rows: everyone gets some of each */
-        const size_t t = i / tasks, g0 = i % tasks * groups;
-        attend_heads(L, f, t, (uint32_t)g0 * heads, groups * heads, w->id);
-        for (size_t g = g0; g < g0 + groups; g++) act_quantise(&f->env, &o, t * s->n_group + g);
+        const size_t t = i / tasks;
+        const uint32_t h0 = (uint32_t)(i % tasks) * heads;
+        attend_heads(L, f, t, h0, heads, w->id);
+        quantise_heads(f, &o, t, h0, h0 + heads);
     }
     flow_sync(f, w);
 }

@@ -99,6 +99,7 @@ static struct matrix matrix_of(struct binder *b, const char *name, uint64_t k, u
     m.rows = (uint32_t)rows;
     m.count = (uint32_t)count;
     m.row_bytes = (size_t)quant_row_bytes(quant_info(t->type), k);
+    m.home_rows = m.rows;
     return m;
 }
 
@@ -184,6 +185,7 @@ static void attention_of(struct binder *b, struct layer_weights *L)
     L->kv = matrix_of(b, "attn_kv.weight", s->d_model, s->d_head, 1);
     L->kv_norm = vector_of(b, "attn_kv_a_norm.weight", s->d_head);
     L->out_a = matrix_of(b, "attn_output_a.weight", heads / s->n_group, (uint64_t)s->n_group * s->o_lora, 1);
+    L->out_a.home_rows = s->o_lora;
     L->out_b = matrix_of(b, "attn_output_b.weight", (uint64_t)s->n_group * s->o_lora, s->d_model, 1);
     if (L->ratio) L->comp = compressor_of(b, "attn_compressor", L->ratio, s->d_head);
     if (L->ratio == 4) {

@@ -8,11 +8,23 @@
 #include "platform/base/err.h"
 #include "runtime/model/shape.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct gguf;
 struct weights;
+
+/* Where the packed groups of a matrix are on a machine with several memory nodes. A product covers `home_rows` rows; groups
+ * [first[k], first[k + 1]) of each such stretch are at home on node k and lie back to back, stretch after stretch, at base[k].
+ * Or, mirrored, all groups in order at every base[k]. */
+enum { MATRIX_NODES_MAX = 16 };
+struct matrix_nodes {
+    unsigned n;
+    bool mirror;
+    uint32_t first[MATRIX_NODES_MAX + 1];
+    uint8_t *base[MATRIX_NODES_MAX];
+};
 
 /* `count` matrices of `rows` rows of `k` weights, back to back (count is 1, or the number of experts). */
 struct matrix {
@@ -23,7 +35,13 @@ struct matrix {
     /* The same matrices with 16 rows interleaved (kernels/pack.h), or NULL; filled by the engine where it pays. */
     const uint8_t *packed;
     size_t group_bytes;
+    uint32_t home_rows;               /* rows of one product: all, or a part where a matrix serves several products in turn */
+    const struct matrix_nodes *nodes; /* NULL: all groups in order at `packed` */
 };
+
+/* The packed group that holds row `row` (of all count * rows), for a worker of node `node`; *rows: from that row on, so many
+ * follow without a gap. */
+const uint8_t *matrix_packed_row(const struct matrix *m, size_t row, unsigned node, uint32_t *rows);
 
 static inline uint64_t matrix_bytes(const struct matrix *m)
 {

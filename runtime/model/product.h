@@ -1,9 +1,9 @@
 /* product.h - matrix products of one phase as a list of tasks that the workers share.
  *
  * A phase is a few products with the same kind of input (say gate and up of every active expert). They are cut into tiles of
- * rows and columns. Each worker has a home range of rows in every matrix, the same token after token, and walks through it in
- * memory order; one that is done takes tiles from others. Which worker computes a tile changes nothing: every output
- * is one kernel's sum in a fixed order (kernels.h). */
+ * rows and columns. Each worker has a home range of rows in every matrix (product_home), the same token after token, and walks
+ * through it in memory order; one that is done takes tiles from others, near ones first. Which worker computes a tile changes
+ * nothing: every output is one kernel's sum in a fixed order (kernels.h). */
 #ifndef RUNTIME_MODEL_PRODUCT_H
 #define RUNTIME_MODEL_PRODUCT_H
 
@@ -40,6 +40,7 @@ struct product_env {
     bool exact;            /* decoded weights, float inputs */
     float *const *scratch; /* by worker id: exact_scratch floats (exact only) */
     struct trace *trace;   /* or NULL */
+    const uint8_t *node;   /* by worker id: its memory node, counted from 0; NULL: one node */
 };
 
 /* The whole of the (first) matrix W on rows 0..cols-1 of x. */
@@ -48,10 +49,17 @@ static inline struct product product_of(const struct matrix *W, const struct act
     return (struct product){.W = W, .rows = W->rows, .cols = cols, .x = x, .x_step = 1, .y = y, .y_stride = y_stride};
 }
 
+/* Rows [*r0, *r1) of a matrix of `rows` rows that are at home with worker `id` of `count`: contiguous, ascending with id, and
+ * nothing but the number of rows decides. They begin at multiples of 128, 64, 32 or 16: the largest that shares the rows out
+ * evenly. A range may be empty where rows are few. */
+void product_home(uint32_t rows, unsigned id, unsigned count, uint32_t *r0, uint32_t *r1);
+
 /* Run by every worker with equal arguments; at most one list between two barriers. Does not wait for the others. */
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w);
 
 /* Quantises row `row` of x into every format it has. */
 void act_quantise(const struct product_env *env, const struct act *x, size_t row);
+/* The same for elements i0 .. i1-1, both multiples of 256 or the end of the row. */
+void act_quantise_part(const struct product_env *env, const struct act *x, size_t row, size_t i0, size_t i1);
 
 #endif
