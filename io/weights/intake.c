@@ -181,8 +181,9 @@ static enum mc_code choose_cache(struct intake *in, struct mc_err *err)
         return MC_OK;
     }
     enum mc_code code = open_sources(in, false, &in->cached, err);
+    if (code || !in->cached) return code;
     const unsigned n = choose_blocks(in, part, true, PROBE_BLOCKS, at);
-    if (code || n < PROBE_BLOCKS / 4 || gguf_part_size(in->g, part) < PROBE_FILE_MIN) {
+    if (n < PROBE_BLOCKS / 4 || gguf_part_size(in->g, part) < PROBE_FILE_MIN) {
         in->facts.from_cache = true;
         snprintf(text, sizeof text, "the cache holds %.0f %% of the files, not measured", 100 * in->facts.cached_share);
     } else {

@@ -232,9 +232,10 @@ static uint8_t *reserve(size_t size, size_t align)
     uint8_t *p = mmap(NULL, size + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED || !extra) return p == MAP_FAILED ? NULL : p;
     const size_t head = (align - (uintptr_t)p % align) % align;
+    uint8_t *const begin = p + head, *const end = begin + size;
     if (head) munmap(p, head);
-    if (extra > head) munmap(p + head + size, extra - head);
-    return p + head;
+    if (extra > head) munmap(end, extra - head);
+    return begin;
 }
 
 enum mc_code os_region_create(size_t size, enum os_hugepages wish, const char *label, struct os_region **out,
