@@ -147,6 +147,9 @@ size_t os_region_size(const struct os_region *r);   /* as asked for */
 /* Makes these bytes present. Parts that are present already cost nothing. Threads: any, at the same time.
  * Errors: MC_ENOMEM; under OS_HUGE_2M and OS_HUGE_1G also when such a page does not arrive. */
 MC_MUST_CHECK enum mc_code os_region_touch(struct os_region *r, size_t off, size_t size, struct mc_err *err);
+/* os_numa_prefer and os_numa_interleave of all of it; to be called before the first touch. */
+bool os_region_prefer(struct os_region *r, unsigned node);
+bool os_region_interleave(struct os_region *r);
 /* What the touched part is made of, in bytes, and why not of larger pages: a clause, empty when there is nothing to say. */
 struct os_region_facts {
     uint64_t bytes[OS_PAGE_KINDS];

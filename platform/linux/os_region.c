@@ -285,6 +285,16 @@ size_t os_region_size(const struct os_region *r)
     return r->size;
 }
 
+bool os_region_prefer(struct os_region *r, unsigned node)
+{
+    return os_numa_prefer(r->data, r->mapped, node);
+}
+
+bool os_region_interleave(struct os_region *r)
+{
+    return os_numa_interleave(r->data, r->mapped);
+}
+
 /* ---- touching -------------------------------------------------------------------------------------------------------- */
 
 static bool populate(uint8_t *at, size_t size)

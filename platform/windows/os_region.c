@@ -106,6 +106,16 @@ size_t os_region_size(const struct os_region *r)
     return r->size;
 }
 
+bool os_region_prefer(struct os_region *r, unsigned node)
+{
+    return os_numa_prefer(r->data, r->mapped, node);
+}
+
+bool os_region_interleave(struct os_region *r)
+{
+    return os_numa_interleave(r->data, r->mapped);
+}
+
 enum mc_code os_region_touch(struct os_region *r, size_t off, size_t size, struct mc_err *err)
 {
     (void)r, (void)off, (void)size, (void)err; /* committed memory always arrives */

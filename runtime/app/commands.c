@@ -11,7 +11,8 @@
     "  --ctx N  context tokens    --batch N  prompt tokens per chunk (2048)\n"                                                 \
     "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap|uring|pread\n"                                     \
     "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"                                        \
-    "  --hugepages auto|off|thp|2m|1g  pages of the weights\n"
+    "  --hugepages auto|off|thp|2m|1g  pages of the weights\n"                                                                 \
+    "  --numa auto|local|interleave|mirror  weights on machines with memory nodes\n"
 #define HELP_COMMON "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
 
 const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPUs\n"

@@ -100,6 +100,7 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
         .io = opt_text(o, OPT_IO),
         .layout = opt_text(o, OPT_LAYOUT),
         .touch_first = opt_flag(o, OPT_LOAD),
+        .numa = opt_text(o, OPT_NUMA),
         .hugepages = opt_text(o, OPT_HUGEPAGES),
         .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST,
     };

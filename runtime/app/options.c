@@ -55,6 +55,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_ARITH] = {"arith", 0, KIND_CHOICE, SHAPES, "fast", 0, 0, "fast|exact"},
     [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|file|packed"},
     [OPT_HUGEPAGES] = {"hugepages", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|off|thp|2m|1g"},
+    [OPT_NUMA] = {"numa", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|local|interleave|mirror"},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},
@@ -104,9 +105,9 @@ static const struct opt_row rows[OPT_COUNT] = {
 
 /* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
  * are written. */
-static const char *const planned[] = {"memory",    "expert-cache",   "numa",        "moe-top-k",   "moe-inner-k",
-                                      "moe-band",  "moe-min-weight", "moe-rescale", "swiglu-exps", "swiglu-shexp",
-                                      "moe-scope", "moe-cfg",        "control"};
+static const char *const planned[] = {"memory",       "expert-cache",   "moe-top-k",   "moe-inner-k",
+                                      "moe-band",     "moe-min-weight", "moe-rescale", "swiglu-exps",
+                                      "swiglu-shexp", "moe-scope",      "moe-cfg",     "control"};
 enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *opt_name(enum opt_id id)

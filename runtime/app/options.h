@@ -24,6 +24,7 @@ enum opt_id {
     OPT_ARITH,
     OPT_LAYOUT,
     OPT_HUGEPAGES,
+    OPT_NUMA,
     /* all commands */
     OPT_QUIET,
     OPT_JSON,

@@ -64,6 +64,16 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
 /* Memory left for others when matrices are packed on their own accord. */
 enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512, MUCH_MIB = 64 };
 
+static enum mc_code numa_of_name(const char *name, enum nodes_mode *out, struct mc_err *err)
+{
+    for (unsigned i = 0; i < NODES_MODES; i++)
+        if (!strcmp(name, nodes_mode_name((enum nodes_mode)i))) {
+            *out = (enum nodes_mode)i;
+            return MC_OK;
+        }
+    return mc_fail(err, MC_EARG, 0, "--numa %s is unknown; expected auto, local, interleave or mirror", name);
+}
+
 static enum mc_code hugepages_of_name(const char *name, enum os_hugepages *out, struct mc_err *err)
 {
     static const char *const names[OS_HUGE_WISHES] = {"auto", "off", "thp", "2m", "1g"};
@@ -79,20 +89,40 @@ static enum mc_code hugepages_of_name(const char *name, enum os_hugepages *out, 
 static void report_pages(struct engine *e)
 {
     struct os_region_facts f;
-    if (!e->resident.region) return;
-    os_region_facts_get(e->resident.region, &f);
-    e->facts.pages_1g_bytes = f.bytes[OS_PAGE_1G];
-    e->facts.pages_2m_bytes = f.bytes[OS_PAGE_2M];
-    e->facts.pages_thp_bytes = f.bytes[OS_PAGE_THP];
-    e->facts.pages_normal_bytes = f.bytes[OS_PAGE_NORMAL];
-    const uint64_t normal = f.bytes[OS_PAGE_NORMAL],
-                   all = normal + f.bytes[OS_PAGE_THP] + f.bytes[OS_PAGE_2M] + f.bytes[OS_PAGE_1G];
-    const bool poor = f.why[0] && normal > all / 2 && normal > (uint64_t)MUCH_MIB << 20;
+    uint64_t bytes[OS_PAGE_KINDS] = {0}, all = 0;
+    char why[sizeof f.why] = "";
+    for (unsigned r = 0; r <= MATRIX_NODES_MAX; r++) {
+        if (!e->resident.region[r]) continue;
+        os_region_facts_get(e->resident.region[r], &f);
+        for (unsigned k = 0; k < OS_PAGE_KINDS; k++) bytes[k] += f.bytes[k];
+        for (unsigned k = 0; k < OS_PAGE_KINDS; k++) all += f.bytes[k];
+        if (f.bytes[OS_PAGE_NORMAL] && f.why[0]) memcpy(why, f.why, sizeof why);
+    }
+    if (!all) return;
+    e->facts.pages_1g_bytes = bytes[OS_PAGE_1G];
+    e->facts.pages_2m_bytes = bytes[OS_PAGE_2M];
+    e->facts.pages_thp_bytes = bytes[OS_PAGE_THP];
+    const uint64_t normal = e->facts.pages_normal_bytes = bytes[OS_PAGE_NORMAL];
+    const bool poor = why[0] && normal > all / 2 && normal > (uint64_t)MUCH_MIB << 20;
     mc_log(poor ? MC_LOG_WARN : MC_LOG_INFO,
            "engine: hugepages share=%.3f 1g_mib=%llu 2m_mib=%llu thp_mib=%llu normal_mib=%llu%s%s",
-           all ? (double)(all - normal) / (double)all : 0.0, (unsigned long long)(f.bytes[OS_PAGE_1G] >> 20),
-           (unsigned long long)(f.bytes[OS_PAGE_2M] >> 20), (unsigned long long)(f.bytes[OS_PAGE_THP] >> 20),
-           (unsigned long long)(normal >> 20), normal && f.why[0] ? ": " : "", normal ? f.why : "");
+           (double)(all - normal) / (double)all, (unsigned long long)(bytes[OS_PAGE_1G] >> 20),
+           (unsigned long long)(bytes[OS_PAGE_2M] >> 20), (unsigned long long)(bytes[OS_PAGE_THP] >> 20),
+           (unsigned long long)(normal >> 20), why[0] ? ": " : "", why);
+}
+
+/* A wish that could not be kept is a warning. */
+static void report_nodes(struct engine *e, enum nodes_mode wish)
+{
+    const struct nodes *n = &e->resident.nodes;
+    e->facts.numa = nodes_mode_name(n->mode);
+    mc_log(wish != NODES_AUTO && n->mode != wish ? MC_LOG_WARN : MC_LOG_INFO, "engine: numa mode=%s: %s", e->facts.numa,
+           n->why);
+    for (unsigned k = 0; n->n > 1 && k < n->n; k++)
+        if (e->resident.region[k])
+            mc_log(MC_LOG_INFO, "engine: numa node=%u mib=%zu there=%.3f", n->os_node[k],
+                   os_region_size(e->resident.region[k]) >> 20,
+                   os_numa_share(os_region_data(e->resident.region[k]), os_region_size(e->resident.region[k]), n->os_node[k]));
 }
 
 static void report_io(struct engine *e)
@@ -134,7 +164,10 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     enum mc_code code = engine_read_layout(opt->layout, &layout, err);
     if (!code) code = io_of_name(opt->io ? opt->io : "auto", &ro.io, err);
     if (!code) code = hugepages_of_name(opt->hugepages ? opt->hugepages : "auto", &ro.huge, err);
+    if (!code) code = numa_of_name(opt->numa ? opt->numa : "auto", &ro.numa, err);
     if (code) return code;
+    ro.pinned = e->facts.pinned;
+    ro.assumed_nodes = opt->assumed_nodes;
     const bool packed = layout == ENGINE_LAYOUT_PACKED && !e->exact;
     ro.layout = e->exact ? RESIDENT_FILE : (enum resident_layout)layout; /* the same names in the same order */
     const uint64_t available = os_memory_available_bytes();
@@ -156,6 +189,7 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
                r->n_left, r->n_left, (unsigned long long)(available >> 20));
     report_io(e);
     report_pages(e);
+    report_nodes(e, ro.numa);
     e->facts.packed_bytes = r->packed_bytes;
     e->facts.packed_file_bytes = r->packed_file_bytes;
     return MC_OK;

@@ -38,7 +38,10 @@ struct engine_options {
                               are the same bits */
     const char *hugepages; /* "auto", "off", "thp", "2m", "1g" (os_hugepages of platform/os.h): pages of the weights that are
                               kept in own memory. A choice that cannot be kept is an error, except auto. NULL = auto */
-    bool touch_first;      /* make all memory of the weights present before they are read, so that both can be timed apart */
+    const char *numa; /* "auto", "local", "interleave", "mirror": engine/nodes.h; one that the machine or its memory cannot keep
+                         becomes another, with a warning. NULL = auto */
+    unsigned assumed_nodes; /* 0 but in tests: as if the machine had so many memory nodes */
+    bool touch_first;       /* make all memory of the weights present before they are read, so that both can be timed apart */
     engine_progress_fn progress; /* of reading weights, in bytes of the file; or NULL */
     void *progress_user;
 };
@@ -62,6 +65,7 @@ struct engine_facts {
     const char *io;        /* what --io auto became */
     bool io_direct;        /* past the file cache, */
     bool io_from_cache;    /* except for what the cache held */
+    const char *numa;      /* what --numa auto became */
     double load_s;
 };
 

@@ -9,6 +9,7 @@
 #include "io/weights/intake.h"
 #include "platform/os.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/nodes.h"
 #include "runtime/model/bind.h"
 
 struct workers;
@@ -24,6 +25,9 @@ struct resident_options {
     enum os_hugepages huge;
     enum weights_io io; /* MMAP: only what is packed becomes resident, and it comes out of the mapping */
     enum resident_layout layout;
+    enum nodes_mode numa;
+    unsigned assumed_nodes;      /* 0 but in tests: nodes_choose */
+    bool pinned;                 /* the workers are */
     bool touch_first;            /* make all memory present before the first read, so that both can be timed apart */
     engine_progress_fn progress; /* of reading, in bytes of the file; or NULL */
     void *progress_user;
@@ -31,7 +35,11 @@ struct resident_options {
 };
 
 struct resident {
-    struct os_region *region;                 /* NULL: nothing is resident */
+    /* Of each node, then one for what belongs to no node; with one node there is only the first. NULL: nothing is there. */
+    struct os_region *region[MATRIX_NODES_MAX + 1];
+    struct nodes nodes;
+    uint8_t *worker_node;                     /* by worker id; NULL with one node */
+    struct matrix_nodes *where;               /* of the packed matrices; NULL with one node */
     uint64_t file_bytes;                      /* of all resident matrices, as the file has them */
     uint64_t packed_bytes, packed_file_bytes; /* the packed ones of them: in memory, in the file */
     uint64_t mapped_bytes;                    /* of the matrices that are not resident */

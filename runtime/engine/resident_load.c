@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     BLOCK_BYTES = 4 << 20,
@@ -27,7 +28,7 @@ struct range {
 };
 
 struct loading {
-    struct os_region *region;
+    struct resident *r;
     struct intake *intake;
     const struct weights *weights;
     const struct resident_options *opt;
@@ -101,42 +102,62 @@ static struct range *cut_all(const struct resident_job *jobs, size_t n, const st
 
 /* ---- reading --------------------------------------------------------------------------------------------------------- */
 
-static enum mc_code touch_for(struct loading *x, const struct range *r, struct mc_err *err)
-{
-    const struct resident_job *const j = r->job;
-    if (!j->group_bytes) { /* the units around it are written, too */
-        const size_t begin = (j->off + (size_t)r->from) / OS_READ_ALIGN * OS_READ_ALIGN;
-        return os_region_touch(x->region, begin, mc_round_up(j->off + (size_t)r->from + r->size, OS_READ_ALIGN) - begin, err);
-    }
-    const size_t unit = unit_of(j);
-    return os_region_touch(x->region, j->off + (size_t)(r->from / unit) * j->group_bytes, r->size / unit * j->group_bytes, err);
-}
-
 static enum mc_code start(struct loading *x, unsigned lane, unsigned slot, const struct range *r, struct mc_err *err)
 {
-    struct intake_range in = {.tensor_idx = r->job->tensor_idx, .off = r->from, .size = r->size};
-    if (!r->job->group_bytes) {
-        const enum mc_code code = touch_for(x, r, err);
+    const struct resident_job *const j = r->job;
+    struct intake_range in = {.tensor_idx = j->tensor_idx, .off = r->from, .size = r->size};
+    if (!j->group_bytes) { /* the units around it are written, too */
+        struct os_region *const region = x->r->region[j->file_region];
+        const size_t at = j->off[0] + (size_t)r->from, begin = at / OS_READ_ALIGN * OS_READ_ALIGN;
+        const enum mc_code code = os_region_touch(region, begin, mc_round_up(at + r->size, OS_READ_ALIGN) - begin, err);
         if (code) return code;
-        in.dst = os_region_data(x->region) + r->job->off + r->from;
+        in.dst = os_region_data(region) + at;
     }
     return intake_start(x->intake, lane, slot, &in, err);
 }
 
-static enum mc_code finish(struct loading *x, unsigned lane, unsigned slot, const struct range *r, struct mc_err *err)
+/* Memory for packed group `group` in its copy number `copy`, present. */
+static enum mc_code place_of(const struct loading *x, const struct resident_job *j, uint64_t group, unsigned copy,
+                             uint8_t **dst, struct mc_err *err)
+{
+    unsigned k = copy;
+    if (j->where && !j->where->mirror) { /* the same arithmetic as matrix_packed_row */
+        const struct matrix_nodes *const at = j->where;
+        const uint64_t stretch = group / at->first[at->n], g = group % at->first[at->n];
+        for (k = 0; g >= at->first[k + 1];) k++;
+        group = stretch * (at->first[k + 1] - at->first[k]) + g - at->first[k];
+    }
+    const size_t off = j->off[k] + (size_t)group * j->group_bytes;
+    *dst = os_region_data(x->r->region[k]) + off;
+    return os_region_touch(x->r->region[k], off, j->group_bytes, err);
+}
+
+static enum mc_code pack(const struct loading *x, const struct range *r, const uint8_t *bytes, struct mc_err *err)
 {
     const struct resident_job *const j = r->job;
+    const size_t unit = unit_of(j);
+    enum mc_code code = MC_OK;
+    for (size_t at = 0; at < r->size && !code; at += unit) {
+        const uint64_t group = (r->from + at) / unit;
+        uint8_t *first, *other;
+        code = place_of(x, j, group, 0, &first, err);
+        if (!code) kern_pack_group(j->m->type, first, bytes + at, j->m->row_bytes, j->m->k);
+        for (unsigned copy = 1; copy < j->copies && !code; copy++) {
+            code = place_of(x, j, group, copy, &other, err);
+            if (!code) memcpy(other, first, j->group_bytes);
+        }
+    }
+    return code;
+}
+
+static enum mc_code finish(struct loading *x, unsigned lane, unsigned slot, const struct range *r, struct mc_err *err)
+{
     const uint8_t *bytes;
     enum mc_code code = intake_finish(x->intake, lane, slot, &bytes, err);
-    if (code || stopped(x) || !j->group_bytes) return code;
-    code = touch_for(x, r, err);
-    if (code) return code;
-    const size_t unit = unit_of(j);
-    uint8_t *dst = os_region_data(x->region) + j->off + (size_t)(r->from / unit) * j->group_bytes;
-    for (size_t at = 0; at < r->size; at += unit, dst += j->group_bytes)
-        kern_pack_group(j->m->type, dst, bytes + at, j->m->row_bytes, j->m->k);
-    if (x->opt->io == WEIGHTS_MMAP) weights_not_needed(x->weights, bytes, r->size);
-    return MC_OK;
+    if (code || stopped(x) || !r->job->group_bytes) return code;
+    code = pack(x, r, bytes, err);
+    if (!code && x->opt->io == WEIGHTS_MMAP) weights_not_needed(x->weights, bytes, r->size);
+    return code;
 }
 
 static void report(struct loading *x, const struct worker *w, size_t bytes)
@@ -178,13 +199,18 @@ static void load(void *arg, struct worker *w)
     }
 }
 
-static void point_at(const struct resident_job *j, const uint8_t *memory)
+static void point_at(const struct resident_job *j, struct resident *r)
 {
-    if (j->group_bytes) {
-        j->m->packed = memory + j->off;
-        j->m->group_bytes = j->group_bytes;
-    } else {
-        j->m->data = memory + j->off;
+    if (!j->group_bytes) {
+        j->m->data = os_region_data(r->region[j->file_region]) + j->off[0];
+        return;
+    }
+    j->m->nodes = j->where;
+    j->m->group_bytes = j->group_bytes;
+    j->m->packed = j->where ? NULL : os_region_data(r->region[0]) + j->off[0];
+    for (unsigned k = 0; j->where && k < j->where->n; k++) {
+        if (!r->region[k]) continue; /* no row is at home there */
+        j->m->packed = j->where->base[k] = os_region_data(r->region[k]) + j->off[k];
     }
 }
 
@@ -201,7 +227,7 @@ enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct ggu
 {
     const unsigned lanes = workers_count(team);
     const size_t block = block_bytes_for(jobs, n);
-    struct loading x = {.region = r->region, .weights = w, .opt = opt, .total = r->file_bytes};
+    struct loading x = {.r = r, .weights = w, .opt = opt, .total = r->file_bytes};
     x.slots = IN_FLIGHT / lanes < 2 ? 2 : IN_FLIGHT / lanes;
     qsort(jobs, n, sizeof *jobs, by_tensor);
     size_t n_ranges = 0; /* at least one: there is a job, and no matrix is empty */
@@ -223,29 +249,37 @@ enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct ggu
         r->read_s = (double)(os_clock_ns() - begin) * 1e-9;
         intake_close(x.intake);
     }
-    for (size_t i = 0; i < n && !code; i++) point_at(&jobs[i], os_region_data(r->region));
+    for (size_t i = 0; i < n && !code; i++) point_at(&jobs[i], r);
     free(ranges);
     return code;
 }
 
 /* ---- first touch ----------------------------------------------------------------------------------------------------- */
 
+struct touching {
+    struct loading *x;
+    struct os_region *region;
+};
+
 /* Run by every worker. */
 static void touch_steps(void *arg, struct worker *w)
 {
-    struct loading *const x = arg;
-    const size_t size = os_region_size(x->region);
+    const struct touching *const t = arg;
+    const size_t size = os_region_size(t->region);
     for (;;) {
         const size_t off = (size_t)workers_next(w, 1) * TOUCH_BYTES;
         struct mc_err err;
-        if (off >= size || stopped(x)) return;
-        if (os_region_touch(x->region, off, size - off < TOUCH_BYTES ? size - off : TOUCH_BYTES, &err)) fail(x, &err);
+        if (off >= size || stopped(t->x)) return;
+        if (os_region_touch(t->region, off, size - off < TOUCH_BYTES ? size - off : TOUCH_BYTES, &err)) fail(t->x, &err);
     }
 }
 
-enum mc_code resident_touch(struct os_region *region, struct workers *team, struct mc_err *err)
+enum mc_code resident_touch(struct resident *r, struct workers *team, struct mc_err *err)
 {
-    struct loading x = {.region = region};
-    workers_run(team, touch_steps, &x);
+    struct loading x = {.r = r};
+    for (unsigned k = 0; k <= MATRIX_NODES_MAX; k++) {
+        struct touching t = {&x, r->region[k]};
+        if (t.region && !stopped(&x)) workers_run(team, touch_steps, &t);
+    }
     return outcome(&x, err);
 }

@@ -4,14 +4,18 @@
 
 #include "runtime/engine/resident.h"
 
-/* One matrix (all its experts) and its place. */
+/* One matrix (all its experts) and its place: packed groups in the regions of the nodes, or the file's layout in the last
+ * region. */
 struct resident_job {
     struct matrix *m;
     size_t tensor_idx;
     size_t group_bytes; /* of 16 packed rows; 0: the file's layout */
-    size_t off;         /* in the region: a multiple of 64, or for the file's layout equal to the place in the file modulo
-                           OS_READ_ALIGN, with whole such units of its own around it */
-    uint64_t bytes;     /* there */
+    unsigned copies;    /* of the packed form; more than one when it is mirrored */
+    /* In region k: multiples of 64. File's layout: only off[0], in the region `file_region`, equal to the place in the file
+     * modulo OS_READ_ALIGN, with whole such units of its own around it. */
+    size_t off[MATRIX_NODES_MAX];
+    unsigned file_region;
+    struct matrix_nodes *where; /* which node has which groups; NULL: region 0 has all */
 };
 
 /* Sorts jobs into the order of the files, reads and packs them, then lets the matrices point there. */
@@ -19,7 +23,7 @@ MC_MUST_CHECK enum mc_code resident_load(struct resident_job *jobs, size_t n, co
                                          struct workers *team, const struct resident_options *opt, struct resident *r,
                                          struct mc_err *err);
 
-/* All of the region present, by the whole team. */
-MC_MUST_CHECK enum mc_code resident_touch(struct os_region *region, struct workers *team, struct mc_err *err);
+/* All regions present, by the whole team. */
+MC_MUST_CHECK enum mc_code resident_touch(struct resident *r, struct workers *team, struct mc_err *err);
 
 #endif

@@ -77,6 +77,7 @@ enum mc_code session_create(struct engine *e, const struct session_options *opt,
     if (!s->tokens) code = mc_fail(err, MC_ENOMEM, 0, "out of memory for %u tokens", (unsigned)o.n_ctx);
     if (!code) code = kv_cache_init(&s->kv, &e->model.shape, o.kv, o.n_ctx, o.n_batch, err);
     if (!code) code = flow_init(&s->flow, &e->model, &e->kern, &s->kv, e->facts.n_threads, e->exact, err);
+    s->flow.env.node = e->resident.worker_node;
     if (code) {
         session_destroy(s);
         return code;

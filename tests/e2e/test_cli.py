@@ -630,9 +630,39 @@ class Settings(Cli):
             self.ok(*exact, "a", "--io", "mmap", **env)
             self.ok(*exact, "b", "--io", "pread", **env)
             self.assertEqual(self.read("a"), self.read("b"))
+            for numa in ("auto", "local", "interleave", "mirror"):
+                self.ok("logits", "--tokens", "1,2,3,4,5", "-o", "got", "--numa", numa, **env)
+                self.assertEqual(self.read("want"), self.read("got"), numa)
         got = self.json("bench", "--load", "--json", "--io", "pread")
         self.assertEqual(got["io"], "pread")
         self.assertGreater(got["load_gb_s"], 0)
+
+    def test_loading_in_a_group_smaller_than_the_file(self):
+        """A memory control group that does not hold the file: what does not fit stays mapped, and the answer is the same."""
+        group = f"/sys/fs/cgroup/memory/modchip-e2e-{os.getpid()}"
+        try:
+            os.mkdir(group)
+            with open(group + "/memory.limit_in_bytes", "w") as f:
+                f.write(str(160 << 20))
+        except OSError as e:
+            self.skipTest(f"no memory control group can be made: {e}")
+        try:
+            model = self.path("made.gguf")
+            self.ok("synth", model, "--preset", "nano-quant", "--set", "ff=4096", "--set", "experts=64", "--layers", "8", "--quiet")
+            self.assertGreater(os.path.getsize(model), 200 << 20)
+            call = ("logits", "--tokens", "1,2,3", "-m", model, "--ctx", "16", "--batch", "8", "--quiet", "-o")
+            self.ok(*call, "free")
+            def enter():
+                with open(group + "/cgroup.procs", "w") as f:
+                    f.write("0")
+            for more in ((), ("--io", "pread"), ("--io", "mmap"), ("--hugepages", "off")):
+                p = subprocess.run([PROGRAM, *call, "capped", *more], capture_output=True, env=self.env, cwd=self.dir, timeout=300, preexec_fn=enter)
+                self.assertNotEqual(p.returncode, -signal.SIGKILL, "the group's limit was broken")
+                self.assertEqual(p.returncode, 0, p.stderr)
+                self.assertEqual(self.read("free"), self.read("capped"), more)
+                self.assertIn(b"stay mapped", p.stderr, more)
+        finally:
+            os.rmdir(group)
 
     def test_loading_as_another_user_with_little_locked_memory(self):
         def lower():

@@ -103,6 +103,47 @@ static void placements_change_no_bit(void **state)
     free_reference(&r);
 }
 
+/* As if there were memory nodes: rows by node, all rows on each, pages in turn; whatever the workers' number. */
+static void nodes_change_no_bit(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"auto", "local", "mirror", "interleave"}, *const pages[] = {"auto", "off"};
+    static const char *const files[] = {MC_TEST_DATA "/golden/nano-quant.gguf", MC_MODELS "/tiny-dsv4.gguf"};
+    static const char *const names[] = {"nano-quant", "tiny"};
+    for (size_t f = 0; f < ARRAY_LEN(files); f++) {
+        struct reference r = make_reference(names[f], KERN_KV_F16);
+        for (size_t m = 0; m < ARRAY_LEN(modes); m++)
+            for (unsigned nodes = 1; nodes <= 3; nodes++) {
+                const unsigned threads = nodes + 2 * (unsigned)(m % 2);
+                const struct engine_options opt = {.model_path = files[f],
+                                                   .n_threads = threads,
+                                                   .pin = "off",
+                                                   .numa = modes[m],
+                                                   .assumed_nodes = nodes,
+                                                   .hugepages = pages[nodes % 2],
+                                                   .touch_first = m == 1};
+                struct engine *e = NULL;
+                struct engine_facts facts;
+                struct mc_err err;
+                if (engine_open(&opt, &e, &err)) fail_msg("%s", err.msg);
+                engine_facts_get(e, &facts);
+                assert_string_equal(facts.numa, m ? modes[m] : "local");
+                const uint64_t copies = m == 2 ? nodes : 1;
+                printf("%s %s of %u nodes: %llu bytes packed\n", names[f], modes[m], nodes,
+                       (unsigned long long)facts.packed_bytes);
+                assert_true(facts.packed_bytes >= copies * facts.packed_file_bytes);
+                struct session *s = fixture_session(e, TOKENS, 64, KERN_KV_F16);
+                fixture_append(s, r.ids, 70);
+                assert_logits_at(s, &r, 69);
+                for (uint32_t n = 70; n < 75; n++) fixture_append(s, r.ids + n, 1);
+                assert_logits_at(s, &r, 74);
+                session_destroy(s);
+                engine_close(e);
+            }
+        free_reference(&r);
+    }
+}
+
 static void layouts_change_no_bit(void **state)
 {
     (void)state;
@@ -285,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_and_chunks_change_no_bit),
         cmocka_unit_test(placements_change_no_bit),
+        cmocka_unit_test(nodes_change_no_bit),
         cmocka_unit_test(layouts_change_no_bit),
         cmocka_unit_test(appends_of_any_size_change_no_bit),
 #ifndef __SANITIZE_THREAD__
