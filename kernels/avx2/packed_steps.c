@@ -11,7 +11,7 @@ MC_INLINE struct packed_steps law_of(enum quant_type type)
     switch (type) {
     case QUANT_Q8_0:
     case QUANT_IQ4_NL:
-        return (struct packed_steps){32, 1, 0, false, true};
+        return VNNI ? (struct packed_steps){32, 8, 128, false, false} : (struct packed_steps){32, 1, 0, false, true};
     case QUANT_Q4_0:
         return (struct packed_steps){32, 8, 8, false, false};
     case QUANT_Q5_0:
@@ -145,7 +145,7 @@ MC_INLINE struct packed_act act_at(struct packed_steps law, const void *row, siz
 
 /* ---- few columns ---- */
 
-/* int16 sums of n code vectors from v0 on; x: the activations of the 32 columns. */
+/* int16 sums (VNNI: int32) of n code vectors from v0 on; x: the activations of the 32 columns. */
 MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p, const char *const x[4], unsigned v0,
                            unsigned n, __m256i table, __m256i sum[2][4])
 {
@@ -162,7 +162,13 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p
         }
         MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
         {
-            const __m256i product = products(law_of(type).flipped, u[h], x[c] + per * (v0 + v));
+            const char *a = x[c] + per * (v0 + v);
+            if (VNNI) {
+                __m256i *const to = quick && v % 2 ? &quarters[h][c] : &sum[h][c];
+                *to = add_bytes(v == 0 || (quick && v == 1) ? _mm256_setzero_si256() : *to, u[h], dword_at(a));
+                continue;
+            }
+            const __m256i product = products(law_of(type).flipped, u[h], a);
             if (quick && v % 2)
                 quarters[h][c] = v == 1 ? product : add_16(quarters[h][c], product);
             else
@@ -171,7 +177,8 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p
     }
     if (!quick) return;
     MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++) sum[h][c] =
-        add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
+        VNNI ? _mm256_add_epi32(sum[h][c], _mm256_srai_epi32(quarters[h][c], 2))
+             : add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
 }
 
 /* What step s of block b starts its sum with, in every lane. */
@@ -187,7 +194,7 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
                             const struct packed_act x[4], size_t b, __m256i table, float acc[4][16])
 {
     const struct packed_steps law = law_of(type);
-    const unsigned steps = 32 / law.step, vectors = 8 / steps;
+    const unsigned steps = 32 / law.step, vectors = 8 / steps, depth = VNNI ? vectors : law.depth;
     const __m256i ones = _mm256_set1_epi16(1);
     const char *q[4];
     MC_UNROLL for (unsigned c = 0; c < cols; c++)
@@ -200,12 +207,12 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
         __m256i total[2][4], sum[2][4];
         MC_UNROLL for (unsigned c = 0; c < cols; c++) total[0][c] = total[1][c] =
             law.minimum ? _mm256_setzero_si256() : first_sum(law, &x[c], b, s);
-        MC_UNROLL for (unsigned v = 0; v < vectors; v += law.depth)
+        MC_UNROLL for (unsigned v = 0; v < vectors; v += depth)
         {
-            sum_vectors(type, cols, p, q, s * vectors + v, law.depth, table, sum);
+            sum_vectors(type, cols, p, q, s * vectors + v, depth, table, sum);
             MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
             {
-                const __m256i dwords = _mm256_madd_epi16(sum[h][c], ones);
+                const __m256i dwords = VNNI ? sum[h][c] : _mm256_madd_epi16(sum[h][c], ones);
                 total[h][c] = law.minimum && v == 0 ? dwords : add_32(total[h][c], dwords);
             }
         }
@@ -297,7 +304,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
             const char *next = (const char *)group + j->bytes + j->head + i / 32 * step_bytes(type);
             fill_tile(type, &t, group, j->head, i, n, table);
             for (size_t at = 0; at < n / 32 * step_bytes(type); at += 64) _mm_prefetch(next + at, _MM_HINT_T0);
-            avx2_packed_steps_tile(&t, law, j->y, 16 * g, x, i == 0, n, cols);
+            PACKED_NAME(steps_tile)(&t, law, j->y, 16 * g, x, i == 0, n, cols);
         }
     }
 }
@@ -310,7 +317,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
     X(q8_0, Q8_0)                                                                                                              \
     X(iq4_nl, IQ4_NL)                                                                                                          \
     X(mxfp4, MXFP4)                                                                                                            \
-    X(nvfp4, NVFP4)                                                                                                            \
+    PLAIN_ONLY(X(nvfp4, NVFP4))                                                                                                \
     X(q2_0, Q2_0)                                                                                                              \
     X(q1_0, Q1_0)
 
@@ -352,7 +359,7 @@ static void matmul(enum quant_type type, const few_fn few[PACKED_DIRECT_COLS], m
 }
 FORMATS(MATMUL)
 
-void avx2_init_packed_steps(struct kern_table *t)
+void PACKED_NAME(init_packed_steps)(struct kern_table *t)
 {
 #define SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
     FORMATS(SET)
