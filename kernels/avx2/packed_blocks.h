@@ -9,51 +9,34 @@
 #define KERNELS_AVX2_PACKED_BLOCKS_H
 
 #include "kernels/avx2/packed.h"
+#include "kernels/packed_forms.h"
 #include "kernels/quant/grids.h"
 
-enum pairs { NO_PAIRS, BYTES, SIGNED_BYTES, NIBBLES, ODD_NIBBLES /* 2 * nibble + 1 */, TERNARY /* the same of three bits */ };
-
-struct form {
-    unsigned sub; /* columns under one scale */
-    enum pairs scales;
-    enum pairs minima;
-    int bias;          /* of the codes, undone with the sums of the activation */
-    unsigned depth;    /* code vectors that fit an int16 sum: largest code * 2 * 127 * depth <= 32767 */
-    size_t code_bytes; /* lines of 32 columns */
-    float factor;      /* of d */
-};
-
-MC_INLINE struct form form_of(enum quant_type type)
+/* Code vectors that fit an int16 sum: largest code * 2 * 127 * depth <= 32767. */
+MC_INLINE unsigned depth_of(enum quant_type type)
 {
     switch (type) {
-    case QUANT_Q2_K:
-        return (struct form){16, NIBBLES, NIBBLES, 0, 4, 128, 1};
-    case QUANT_Q3_K:
-        return (struct form){16, SIGNED_BYTES, NO_PAIRS, 4, 4, 192, 1};
-    case QUANT_Q4_K:
-        return (struct form){32, BYTES, BYTES, 0, 8, 256, 1};
-    case QUANT_Q5_K:
-        return (struct form){32, BYTES, BYTES, 0, 4, 320, 1};
     case QUANT_Q6_K:
-        return (struct form){16, SIGNED_BYTES, NO_PAIRS, 32, 2, 384, 1};
+        return 2;
     case QUANT_IQ2_XXS:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 43, 1, 192, 0.125f};
     case QUANT_IQ2_XS:
     case QUANT_IQ2_S:
-        return (struct form){16, ODD_NIBBLES, NO_PAIRS, 43, 1, 192, 0.125f};
     case QUANT_IQ3_XXS:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 62, 1, 256, 0.25f};
-    case QUANT_IQ3_S:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 15, 8, 256, 1};
     case QUANT_IQ4_XS:
-        return (struct form){32, SIGNED_BYTES, NO_PAIRS, VNNI ? 128 : -1, 1, 256, 1}; /* flipped */
+        return 1;
+    case QUANT_Q4_K:
+    case QUANT_IQ3_S:
     case QUANT_IQ1_S:
-        return (struct form){32, TERNARY, NO_PAIRS, 1, 8, 128, 0.125f};
-    case QUANT_IQ1_M:
-        return (struct form){16, ODD_NIBBLES, NO_PAIRS, 0, 4, 128, 0.125f};
+        return 8;
     default:
-        return (struct form){256, NO_PAIRS, NO_PAIRS, 1, 16, 128, 1}; /* tq1_0, tq2_0 */
+        return 4;
     }
+}
+
+/* Of the bytes as they are here; flips leave -1, the shift of iq1_s is in the pairs. */
+MC_INLINE int bias_of(enum quant_type type)
+{
+    return type == QUANT_IQ1_S ? 1 : type == QUANT_IQ4_XS && !VNNI ? -1 : form_of(type).bias;
 }
 
 /* All 8 bits of the codes are in use (packed.h, flip_32). */
@@ -72,29 +55,6 @@ MC_INLINE bool is_quick(enum quant_type type)
     return form_of(type).code_bytes == 128;
 }
 
-/* Bytes of scales, minima and shifts in a body. */
-MC_INLINE size_t pair_bytes(enum pairs form, unsigned sub)
-{
-    return form == NO_PAIRS ? 0 : 256 / sub * (form <= SIGNED_BYTES ? 16 : 8);
-}
-MC_INLINE size_t minima_at(struct form f)
-{
-    return pair_bytes(f.scales, f.sub);
-}
-MC_INLINE size_t codes_at(enum quant_type type)
-{
-    const struct form f = form_of(type);
-    return minima_at(f) + pair_bytes(f.minima, f.sub) + (type == QUANT_IQ1_M ? 64 : 0);
-}
-MC_INLINE size_t body_bytes(enum quant_type type)
-{
-    return codes_at(type) + 8 * form_of(type).code_bytes;
-}
-MC_INLINE size_t head_bytes(struct form f)
-{
-    return f.minima == NO_PAIRS ? 32 : 64; /* a block */
-}
-
 /* ---- codes ---- */
 
 /* What a format looks its codes up in. */
@@ -103,10 +63,10 @@ MC_INLINE __m256i code_table(enum quant_type type)
     switch (type) {
     case QUANT_IQ2_XXS:
     case QUANT_IQ2_XS:
-    case QUANT_IQ2_S: /* 43 +- magnitude */
-        return _mm256_broadcastsi128_si256(_mm_setr_epi8(51, 68, 86, 0, 35, 18, 0, 0, 51, 68, 86, 0, 35, 18, 0, 0));
-    case QUANT_IQ3_XXS: /* 62 +- magnitude */
-        return _mm256_broadcastsi128_si256(_mm_setr_epi8(66, 74, 82, 90, 98, 106, 114, 124, 58, 50, 42, 34, 26, 18, 10, 0));
+    case QUANT_IQ2_S:
+        return _mm256_broadcastsi128_si256(_mm_setr_epi8(PACKED_IQ2_CODES));
+    case QUANT_IQ3_XXS:
+        return _mm256_broadcastsi128_si256(_mm_setr_epi8(PACKED_IQ3_XXS_CODES));
     case QUANT_IQ4_XS:
         return _mm256_broadcastsi128_si256(
             _mm_xor_si128(_mm_loadu_si128((const void *)quant_iq4_values), _mm_set1_epi8((char)0x80)));
@@ -310,7 +270,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned cols, const uint8_t *p, 
 {
     const struct form f = form_of(type);
     const unsigned n_pairs = f.sub == 16 ? 2 : 1, half = 16 / n_pairs / 2; /* code vectors of a sub-block */
-    const unsigned fit = VNNI ? half : is_signed(type) ? SIGNED_DEPTH : f.depth;
+    const unsigned fit = VNNI ? half : is_signed(type) ? SIGNED_DEPTH : depth_of(type);
     const uint8_t *codes = p + codes_at(type) + 2 * i * f.code_bytes;
     MC_UNROLL for (unsigned t = 0; t < n_pairs; t++)
     {
@@ -318,6 +278,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned cols, const uint8_t *p, 
         MC_UNROLL for (unsigned h = h0; h < h1; h++) pair[h] = pair_of(type, p, i, t, h);
         MC_UNROLL for (unsigned e = 0; e < 2; e++)
         {
+            if (h1 - h0 == 1) MC_OPAQUE_POINTER(s); /* scaled sums wait in memory: the registers are for those at hand */
             __m256i scale[2];
             MC_UNROLL for (unsigned h = h0; h < h1; h++) scale[h] = scales_of(pair[h].scale, e);
             MC_UNROLL for (unsigned v = 0; v < half; v += fit)
@@ -333,7 +294,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned cols, const uint8_t *p, 
                 }
             }
         }
-        if (f.minima == NO_PAIRS && (f.bias == 0 || is_signed(type))) continue;
+        if (f.minima == NO_PAIRS && (bias_of(type) == 0 || is_signed(type))) continue;
         MC_UNROLL for (unsigned c = 0; c < cols; c++)
         {
             const __m256i a = dword_at(sums[c] + 4 * (n_pairs * i + t));
@@ -349,6 +310,7 @@ MC_INLINE void direct_64_plain(enum quant_type type, unsigned cols, const uint8_
     const struct form f = form_of(type);
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i sum[2][4];
+    if (h1 - h0 == 1) MC_OPAQUE_POINTER(s);
     sum_vectors(type, cols, p + 2 * i * f.code_bytes, x, 0, 16, h0, h1, table, sum);
     MC_UNROLL for (unsigned c = 0; c < cols; c++)
     {
@@ -371,8 +333,8 @@ MC_INLINE __m256 finish(enum quant_type type, __m256 acc, const uint8_t *head, _
         acc = _mm256_fmadd_ps(_mm256_mul_ps(d, da), _mm256_cvtepi32_ps(a), acc);
         return _mm256_fnmadd_ps(_mm256_mul_ps(halves_at(head + 32), da), _mm256_cvtepi32_ps(c), acc);
     }
-    if (f.scales != NO_PAIRS && f.bias && !is_signed(type))
-        a = _mm256_sub_epi32(a, _mm256_mullo_epi32(c, _mm256_set1_epi32(f.bias)));
+    if (f.scales != NO_PAIRS && bias_of(type) && !is_signed(type))
+        a = _mm256_sub_epi32(a, _mm256_mullo_epi32(c, _mm256_set1_epi32(bias_of(type))));
     return _mm256_fmadd_ps(_mm256_mul_ps(d, da), _mm256_cvtepi32_ps(a), acc);
 }
 
@@ -394,12 +356,10 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
         ask(ahead + i * (body_bytes(type) / 4), body_bytes(type) / 4);
         MC_UNROLL for (unsigned h = 0; h < 2; h += halves)
         {
-            struct sums *to = &s;
-            if (halves == 1) MC_OPAQUE_POINTER(to); /* sums of the other half are not kept in registers */
             if (form_of(type).scales == NO_PAIRS)
-                direct_64_plain(type, cols, p, q, sums, i, h, h + halves, table, to);
+                direct_64_plain(type, cols, p, q, sums, i, h, h + halves, table, &s);
             else
-                direct_64(type, cols, p, q, sums, i, h, h + halves, table, to);
+                direct_64(type, cols, p, q, sums, i, h, h + halves, table, &s);
         }
         MC_UNROLL for (unsigned c = 0; c < cols; c++) q[c] += 64 * per;
     }
@@ -460,7 +420,8 @@ MC_INLINE struct packed_block block_law(enum quant_type type)
     const struct form f = form_of(type);
     const unsigned pairs = f.sub == 16 ? 8 : 4;
     if (f.sub == 256) return (struct packed_block){VNNI ? 256 : 128, 32, pairs, false, false};
-    return (struct packed_block){scaled_bytes(type) ? 256 : f.sub, f.depth, pairs, f.minima != NO_PAIRS, is_flipped(type)};
+    return (struct packed_block){scaled_bytes(type) ? 256 : f.sub, depth_of(type), pairs, f.minima != NO_PAIRS,
+                                 is_flipped(type)};
 }
 
 /* Bytes of the tile for columns 32i .. 32i + 31 of 8 rows: `code`, or for iq1_m eight times the value, shifted
@@ -490,7 +451,7 @@ MC_INLINE void fill_pairs(enum quant_type type, struct packed_tile *tile, const 
 {
     const struct form f = form_of(type);
     const unsigned n_pairs = f.sub == 16 ? 2 : 1;
-    const int bias = type == QUANT_IQ1_M ? 9 : f.bias;
+    const int bias = type == QUANT_IQ1_M ? 9 : bias_of(type);
     if (f.scales == NO_PAIRS) {
         _mm256_store_si256((void *)(tile->pair[i] + 16 * h), _mm256_set1_epi16((short)-bias));
         _mm256_store_si256((void *)(tile->scale[i] + 16 * h), _mm256_set1_epi16(1));

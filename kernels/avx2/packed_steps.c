@@ -1,51 +1,22 @@
 /* packed_steps.c - packed formats that are multiplied with q8_0 rows: one float step for each 32 columns (nvfp4: 16). See
  * packed.h; the layout is in kernels/pack.h. */
 #include "kernels/avx2/packed.h"
+#include "kernels/packed_forms.h"
 #include "kernels/quant/grids.h"
 
 /* ---- the formats ---- */
 
-/* depth: largest code * 2 * 127 * depth <= 32767 */
 MC_INLINE struct packed_steps law_of(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q8_0:
-    case QUANT_IQ4_NL:
-        return VNNI ? (struct packed_steps){32, 8, 128, false, false} : (struct packed_steps){32, 1, 0, false, true};
-    case QUANT_Q4_0:
-        return (struct packed_steps){32, 8, 8, false, false};
-    case QUANT_Q5_0:
-        return (struct packed_steps){32, 4, 16, false, false};
-    case QUANT_MXFP4:
-        return (struct packed_steps){32, 4, 12, false, false};
-    case QUANT_NVFP4:
-        return (struct packed_steps){16, 4, 12, false, false};
-    case QUANT_Q2_0:
-    case QUANT_Q1_0:
-        return (struct packed_steps){32, 8, 1, false, false};
-    case QUANT_Q5_1:
-        return (struct packed_steps){32, 4, 0, true, false};
-    default:
-        return (struct packed_steps){32, 8, 0, true, false}; /* q4_1 */
-    }
+    const struct step_form f = step_form_of(type);
+    const bool flipped = !VNNI && (type == QUANT_Q8_0 || type == QUANT_IQ4_NL);
+    const bool wide = f.code_bytes == 320 || type == QUANT_MXFP4 || type == QUANT_NVFP4; /* largest code above 15 */
+    return (struct packed_steps){f.step, flipped ? 1 : wide ? 4 : 8, flipped ? 0 : f.bias, f.minimum, flipped};
 }
 
-/* Bytes of the code lines of 32 columns. */
 MC_INLINE size_t step_bytes(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q8_0:
-        return 512;
-    case QUANT_Q5_0:
-    case QUANT_Q5_1:
-        return 320;
-    case QUANT_Q2_0:
-        return 128;
-    case QUANT_Q1_0:
-        return 64;
-    default:
-        return 256;
-    }
+    return step_form_of(type).code_bytes;
 }
 
 MC_INLINE __m256i biased_table(const int8_t values[16], int bias)
@@ -106,21 +77,10 @@ MC_INLINE __m256 e4m3_at(const uint8_t *p)
 /* Scale of step s for half h of the rows. */
 MC_INLINE __m256 scale(enum quant_type type, const uint8_t *head, size_t s, size_t h)
 {
-    switch (type) {
-    case QUANT_MXFP4:
-        return e8m0_at(head + 16 * s + 8 * h);
-    case QUANT_NVFP4:
-        return e4m3_at(head + 16 * s + 8 * h);
-    case QUANT_Q4_1:
-    case QUANT_Q5_1:
-        return halves_at(head + 64 * s + 16 * h);
-    case QUANT_Q2_0:
-        return halves_at(head + 32 * (s / 2) + 16 * h);
-    case QUANT_Q1_0:
-        return halves_at(head + 32 * (s / 4) + 16 * h);
-    default:
-        return halves_at(head + 32 * s + 16 * h);
-    }
+    const uint8_t *p = head + step_scale_at(type, s);
+    if (type == QUANT_MXFP4) return e8m0_at(p + 8 * h);
+    if (type == QUANT_NVFP4) return e4m3_at(p + 8 * h);
+    return halves_at(p + 16 * h);
 }
 
 /* ---- activations ---- */

@@ -82,7 +82,7 @@ typedef void (*columns_fn)(const struct packed_tile *t, struct packed_steps law,
 
 #if VNNI
 PACKED_SHAPE(plain, 32, 8, law.bias, false, false)
-PACKED_SHAPE(with_minimum, 32, 8, 0, true, false)
+PACKED_SHAPE(with_minimum, 32, 8, law.bias, true, false)
 
 static const columns_fn *shape_of(struct packed_steps law)
 {
