@@ -174,12 +174,6 @@ MC_INLINE struct pair pair_of(enum quant_type type, const uint8_t *p, unsigned i
 
 /* ---- activations ---- */
 
-struct job {
-    float *const *y;
-    const uint8_t *w;
-    size_t k, head, bytes; /* of a group */
-};
-
 /* n columns of weights from i0 on, in column c of activations; `room` for flipped ones. */
 MC_INLINE struct packed_act act_at(enum quant_type type, bool tile, const void *row, size_t k, size_t i0, size_t n, size_t c,
                                    struct packed_room *room)
@@ -497,43 +491,5 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
         }
     }
 }
-
-typedef void (*few_fn)(const struct job *j, const void *const *x, size_t groups);
-typedef void (*many_fn)(const struct job *j, const void *const *x, size_t groups, size_t cols);
-
-static void matmul(enum quant_type type, const few_fn few[PACKED_DIRECT_COLS], many_fn many, float *const *y, const void *w,
-                   const void *const *x, size_t k, size_t rows, size_t cols)
-{
-    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
-        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
-        const struct job j = {y + c0, w, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k)};
-        if (n <= PACKED_DIRECT_COLS)
-            few[n - 1](&j, x + c0, rows / 16);
-        else
-            many(&j, x + c0, rows / 16, n);
-    }
-}
-
-/* One function for each way: register allocation falls apart when they share one. */
-#define PACKED_FEW(name, NAME, n)                                                                                              \
-    static MC_NOINLINE void few_##name##_##n(const struct job *j, const void *const *x, size_t groups)                         \
-    {                                                                                                                          \
-        few_columns(QUANT_##NAME, n, j, x, groups);                                                                            \
-    }
-#define PACKED_MATMUL(name, NAME)                                                                                              \
-    PACKED_FEW(name, NAME, 1)                                                                                                  \
-    PACKED_FEW(name, NAME, 2)                                                                                                  \
-    PACKED_FEW(name, NAME, 3)                                                                                                  \
-    PACKED_FEW(name, NAME, 4)                                                                                                  \
-    static MC_NOINLINE void many_##name(const struct job *j, const void *const *x, size_t groups, size_t cols)                 \
-    {                                                                                                                          \
-        many_columns(QUANT_##NAME, j, x, groups, cols);                                                                        \
-    }                                                                                                                          \
-    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
-    {                                                                                                                          \
-        static const few_fn few[] = {few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4};                          \
-        matmul(QUANT_##NAME, few, many_##name, y, w, x, k, rows, cols);                                                        \
-    }
-#define PACKED_SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
 
 #endif
