@@ -117,11 +117,15 @@ void os_thread_affinity_set(const struct os_affinity *saved);
 struct os_cpu_row {
     unsigned cpu; /* OS number */
     unsigned core, package, node, l3;
-    unsigned efficiency; /* of hybrid machines: higher is faster; 0 everywhere on others */
+    unsigned efficiency;                    /* of hybrid machines: higher is faster; 0 everywhere on others */
+    uint64_t l1d_bytes, l2_bytes, l3_bytes; /* caches above this CPU as they call themselves, unchecked; 0: unknown */
 };
 /* One row per CPU of the machine, ascending by number; at most cap rows, returns how many, 0 if the system does not tell.
  * Windows only (os_cpu_rows.c): on Linux topology/discover.c asks hwloc, which knows more. */
 size_t os_cpu_rows(struct os_cpu_row *rows, size_t cap);
+/* CPU time that this process may use, in thousandths of a CPU: the least quota of its control groups, v1 and v2, on every
+ * level. 0: no limit (always on Windows: a job's rate control is not asked). */
+unsigned os_cpu_quota_milli(void);
 
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 

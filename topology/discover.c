@@ -1,14 +1,14 @@
 /* discover.c - the machine, from hwloc where the build has it and from the seam's rows elsewhere (Windows).
  *
- * hwloc is loaded without its flag RESTRICT_TO_CPUBINDING; instead the CPUs outside os_cpus_allowed are dropped here,
- * which means the same on both systems: taskset, cpusets and process masks are all obeyed. I/O devices are filtered out, they
- * only cost time. NUMA nodes are memory children in hwloc, not ancestors, so the node is read from the CPU's nodeset.
- * Nothing uses the cache sizes: virtual machines report private L3 caches of half a gigabyte. */
+ * hwloc leaves out what is offline and what the cpuset forbids, but knows how many there are. It is loaded without its flag
+ * RESTRICT_TO_CPUBINDING; instead the CPUs outside os_cpus_allowed are dropped here, which means the same on both systems:
+ * taskset, cpusets and process masks are all obeyed. I/O devices are filtered out, they only cost time. NUMA nodes are memory
+ * children in hwloc, not ancestors, so the node is read from the CPU's nodeset, and nodes without CPUs never show up. */
 #include "topology/discover.h"
 
 #include "platform/base/log.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #if __has_include(<hwloc.h>)
 #include <hwloc.h>
@@ -16,6 +16,12 @@
 static unsigned logical_index_or_none(hwloc_obj_t obj)
 {
     return obj ? obj->logical_index : OS_CPU_NONE;
+}
+
+static uint64_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t level, hwloc_obj_t pu)
+{
+    const hwloc_obj_t cache = hwloc_get_ancestor_obj_by_type(topology, level, pu);
+    return cache ? cache->attr->cache.size : 0;
 }
 
 static void read_pu(hwloc_topology_t topology, hwloc_obj_t pu, struct os_cpu_row *row)
@@ -30,52 +36,60 @@ static void read_pu(hwloc_topology_t topology, hwloc_obj_t pu, struct os_cpu_row
     row->l3 = logical_index_or_none(hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_L3CACHE, pu));
     row->node = node >= 0 ? (unsigned)node : OS_CPU_NONE;
     row->efficiency = efficiency > 0 ? (unsigned)efficiency : 0; /* -1: unknown */
+    row->l1d_bytes = cache_bytes(topology, HWLOC_OBJ_L1CACHE, pu);
+    row->l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE, pu);
+    row->l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE, pu);
 }
 
-static size_t read_topology(hwloc_topology_t topology, struct os_cpu_row *rows, size_t cap)
+static void read_topology(hwloc_topology_t topology, struct machine *m)
 {
     hwloc_const_bitmap_t all = hwloc_topology_get_allowed_cpuset(topology);
-    size_t n = 0;
+    const int n_present = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(topology));
     int i;
     hwloc_bitmap_foreach_begin(i, all) /* ascending by OS number */
     {
         const hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)i);
-        if (pu && n < cap) read_pu(topology, pu, &rows[n++]);
+        if (pu && m->n < MACHINE_CPUS_MAX) read_pu(topology, pu, &m->cpu[m->n++]);
     }
     hwloc_bitmap_foreach_end();
-    return n;
+    m->n_present = n_present > (int)m->n ? (unsigned)n_present : m->n;
 }
 
-/* description NULL: this machine. */
-static size_t load_rows(const char *description, struct os_cpu_row *rows, size_t cap)
+/* description NULL: this machine. m->n is 0 where that fails. */
+static void load(const char *description, struct machine *m)
 {
     hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology)) return 0;
+    memset(m, 0, sizeof *m);
+    if (hwloc_topology_init(&topology)) return;
     (void)hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
     bool is_set = true;
     if (description)
         is_set = os_file_exists(description) ? hwloc_topology_set_xml(topology, description) == 0
                                              : hwloc_topology_set_synthetic(topology, description) == 0;
-    const size_t n = is_set && hwloc_topology_load(topology) == 0 ? read_topology(topology, rows, cap) : 0;
+    if (is_set && hwloc_topology_load(topology) == 0) read_topology(topology, m);
     hwloc_topology_destroy(topology);
-    return n;
+    m->n_cpuset = m->n;
+    machine_distrust_l3(m);
 }
 
 enum mc_code discover_described(const char *description, struct machine *out, struct mc_err *err)
 {
-    const size_t n = load_rows(description, out->cpu, MACHINE_CPUS_MAX);
-    out->n = (unsigned)n;
-    if (n > 0) return MC_OK;
-    return mc_fail(err, MC_EFORMAT, 0, "machine description '%s' is neither a readable hwloc XML file nor a synthetic string",
-                   description);
+    load(description, out);
+    if (out->n == 0)
+        return mc_fail(err, MC_EARG, 0, "machine description '%s' is neither a readable hwloc XML file nor a synthetic string",
+                       description);
+    machine_index(out);
+    return MC_OK;
 }
 
 #else
 
-static size_t load_rows(const char *description, struct os_cpu_row *rows, size_t cap)
+static void load(const char *description, struct machine *m)
 {
     (void)description;
-    return os_cpu_rows(rows, cap);
+    memset(m, 0, sizeof *m);
+    m->n = m->n_present = m->n_cpuset = (unsigned)os_cpu_rows(m->cpu, MACHINE_CPUS_MAX);
+    machine_distrust_l3(m);
 }
 
 enum mc_code discover_described(const char *description, struct machine *out, struct mc_err *err)
@@ -88,25 +102,29 @@ enum mc_code discover_described(const char *description, struct machine *out, st
 #endif
 
 /* Moves the rows of the CPUs in `allowed` to the front; both lists are ascending. */
-static size_t keep_allowed(struct os_cpu_row *rows, size_t n, const unsigned *allowed, size_t n_allowed)
+static void keep_allowed(struct machine *m, const unsigned *allowed, size_t n_allowed)
 {
-    size_t kept = 0;
-    for (size_t i = 0, a = 0; i < n; i++) {
-        while (a < n_allowed && allowed[a] < rows[i].cpu) a++;
-        if (a < n_allowed && allowed[a] == rows[i].cpu) rows[kept++] = rows[i];
+    unsigned kept = 0;
+    for (size_t i = 0, a = 0; i < m->n; i++) {
+        while (a < n_allowed && allowed[a] < m->cpu[i].cpu) a++;
+        if (a < n_allowed && allowed[a] == m->cpu[i].cpu) m->cpu[kept++] = m->cpu[i];
     }
-    return kept;
+    m->n = kept;
 }
 
 void discover_this_machine(struct machine *out)
 {
     unsigned allowed[MACHINE_CPUS_MAX];
     const size_t n_allowed = os_cpus_allowed(allowed, MACHINE_CPUS_MAX);
-    out->n = (unsigned)keep_allowed(out->cpu, load_rows(NULL, out->cpu, MACHINE_CPUS_MAX), allowed, n_allowed);
-    if (out->n > 0) return;
-    mc_log(MC_LOG_WARN, "topology: the system tells nothing about its %zu CPUs, each is taken as a core", n_allowed);
-    for (size_t i = 0; i < n_allowed; i++)
-        out->cpu[i] = (struct os_cpu_row){
-            .cpu = allowed[i], .core = allowed[i], .package = OS_CPU_NONE, .node = OS_CPU_NONE, .l3 = OS_CPU_NONE};
-    out->n = (unsigned)n_allowed;
+    load(NULL, out);
+    keep_allowed(out, allowed, n_allowed);
+    if (out->n == 0) {
+        mc_log(MC_LOG_WARN, "topology: the system tells nothing about its %zu CPUs, each is taken as a core", n_allowed);
+        for (size_t i = 0; i < n_allowed; i++)
+            out->cpu[i] = (struct os_cpu_row){
+                .cpu = allowed[i], .core = allowed[i], .package = OS_CPU_NONE, .node = OS_CPU_NONE, .l3 = OS_CPU_NONE};
+        out->n = out->n_present = out->n_cpuset = (unsigned)n_allowed;
+    }
+    out->quota_milli = os_cpu_quota_milli();
+    machine_index(out);
 }

@@ -19,17 +19,31 @@ struct placement_wish {
     unsigned n_list;
 };
 
+/* "auto" (or NULL), "off", or CPU numbers like "0,2,4" into *wish; numbers go into `list`, which must live as long as the wish.
+ * Errors: MC_EARG (text that is none of these). */
+MC_MUST_CHECK enum mc_code placement_read_pin(const char *pin, struct placement_wish *wish, unsigned list[PLACEMENT_MAX],
+                                              struct mc_err *err);
+
 struct placement {
-    unsigned n;                  /* workers, >= 1 */
-    unsigned cpu[PLACEMENT_MAX]; /* OS number of worker i's CPU, when pinned */
+    unsigned n;                    /* workers, >= 1 */
+    unsigned cpu[PLACEMENT_MAX];   /* OS number of worker i's CPU, when pinned */
+    unsigned group[PLACEMENT_MAX]; /* its worker group (machine.h), counted from 0 among the groups in use; 0 when not pinned */
+    unsigned node[PLACEMENT_MAX];  /* its NUMA node; OS_CPU_NONE: unknown, or not pinned */
+    unsigned n_groups;
     bool pinned;
     bool shared; /* more workers than CPUs: they must not wait by spinning */
 };
 
-/* Every physical core gets a worker before any gets a second one, faster kinds of core before slower, and each core is
- * represented by its lowest allowed CPU; then come the siblings. More threads than CPUs are allowed: they share, not pinned
- * unless a list was given (logged). Errors: MC_EARG (more than PLACEMENT_MAX threads; a list that is empty or names a CPU that
- * is not the process's to use). */
+/* How many: one a physical core of the fastest kind that is allowed; at most the whole CPUs of a quota, but one.
+ * Where: every core gets a worker before any gets a second one (siblings only when more threads are asked for than there are
+ * cores), faster kinds of core before slower, each core by its lowest allowed CPU. Fewer workers than cores fill one L3 group
+ * after the other, node by node. Workers are numbered by node, then group, so that neighbours share an L3.
+ * No core is left free: nothing in this program reads disks or serves requests beside the workers while they compute, and a
+ * core less costs its share of every token. That changes with the first such thread.
+ * More threads than CPUs are allowed: they share, not pinned unless a list was given (logged). Logged as well: more threads
+ * than a quota pays for; a process that was started bound to one CPU of several, unless one thread was asked for.
+ * m must be indexed. Errors: MC_EARG (more than PLACEMENT_MAX threads; a list that is empty or names a CPU that is not the
+ * process's to use). */
 MC_MUST_CHECK enum mc_code placement_plan(const struct machine *m, const struct placement_wish *wish, struct placement *out,
                                           struct mc_err *err);
 

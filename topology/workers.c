@@ -1,13 +1,17 @@
 /* workers.c - see workers.h
  *
  *   gate   turn | sleepers     a number that moves on; who waits for it spins for a while and then sleeps on it
- *   start  moved by workers_run, waited for by the threads          barrier  moved by the last worker to arrive
+ *   start  moved by workers_run, waited for by the threads
+ *   group  of each L3 group: who arrives counts up, the last one goes on to `all` and then moves the group's gate
+ *   all    the same among the last ones of the groups, if there is more than one: the only lines that cross from L3 to L3
+ *
+ * Every gate of the barrier moves once in each sync, so all of them show the same turn to whoever may look at them.
  *
  * No wake-up is lost: a waiter adds itself to `sleepers` before it looks at `turn` for the last time, the mover moves `turn`
  * before it looks at `sleepers`, and both pairs are sequentially consistent, so one of them sees the other; the
  * system's wait compares `turn` once more. No sleeper, no system call.
  *
- * The last to arrive at the barrier is alone with the counters while the others wait, so it may reset them plainly. The end of
+ * The last to arrive is alone with the counter while the others wait, so it may reset it plainly. The end of
  * a run is one more barrier. Spinning is limited by the clock, not by turns: a pause instruction takes 40 to 140 cycles
  * depending on the CPU. Workers that share CPUs do not spin at all; the one they wait for may need this very CPU. */
 #include "topology/workers.h"
@@ -36,10 +40,17 @@ struct share {
     MC_ALIGNED(LINE_BYTES) _Atomic uint64_t taken;
 };
 
-struct workers {
-    struct gate start, barrier;
+/* Where `n` meet. */
+struct meeting {
+    struct gate gate;
     MC_ALIGNED(LINE_BYTES) _Atomic uint32_t n_arrived; /* reset by the last to arrive */
-    MC_ALIGNED(LINE_BYTES) _Atomic uint32_t next_task; /* reset by the last to arrive */
+    uint32_t n;                                        /* const after create */
+};
+
+struct workers {
+    struct gate start;
+    struct meeting all;                                /* all.n groups */
+    MC_ALIGNED(LINE_BYTES) _Atomic uint32_t next_task; /* reset by the last of all to arrive */
     MC_ALIGNED(LINE_BYTES) worker_fn fn;               /* this and the next three: written between runs, */
     void *arg;                                         /* published by start */
     bool is_stopping;
@@ -49,6 +60,9 @@ struct workers {
     struct os_thread *thread[PLACEMENT_MAX]; /* [0] is NULL */
     struct worker worker[PLACEMENT_MAX];
     struct share share[PLACEMENT_MAX];
+    struct meeting group[PLACEMENT_MAX];
+    size_t bytes;    /* of all this */
+    uint16_t help[]; /* [count][count], by worker */
 };
 
 /* Waits until gate->turn is no longer `seen`. */
@@ -77,24 +91,42 @@ static void gate_move(struct gate *g)
     if (atomic_load_explicit(&g->sleepers, memory_order_seq_cst) > 0) os_wake_all_u32(&g->turn);
 }
 
+/* True for the last to arrive. */
+static bool arrive(struct meeting *m)
+{
+    /* acq_rel: everyone's writes go to the last to arrive, whose move of the gate hands them to all */
+    if (atomic_fetch_add_explicit(&m->n_arrived, 1, memory_order_acq_rel) + 1 < m->n) return false;
+    atomic_store_explicit(&m->n_arrived, 0, memory_order_relaxed);
+    return true;
+}
+
+/* The turn of the barrier, the same in every gate that the worker may look at. */
+static uint32_t barrier_turn(const struct worker *w)
+{
+    return atomic_load_explicit(&w->team->group[w->group].gate.turn, memory_order_relaxed);
+}
+
 void workers_sync(const struct worker *w)
 {
     struct workers *const t = w->team;
-    /* read before arriving: the turn cannot end without this worker */
-    const uint32_t turn = atomic_load_explicit(&t->barrier.turn, memory_order_relaxed);
+    struct meeting *const group = &t->group[w->group];
+    const uint32_t turn = barrier_turn(w); /* read before arriving: the turn cannot end without this worker */
     if (w->count == 1) {
         atomic_store_explicit(&t->next_task, 0, memory_order_relaxed);
-        atomic_store_explicit(&t->barrier.turn, turn + 1, memory_order_relaxed);
+        atomic_store_explicit(&group->gate.turn, turn + 1, memory_order_relaxed);
         return;
     }
-    /* acq_rel: everyone's writes go to the last to arrive, whose move of the gate hands them to all */
-    if (atomic_fetch_add_explicit(&t->n_arrived, 1, memory_order_acq_rel) + 1 < w->count) {
-        gate_wait(&t->barrier, turn, t->sync_spin_ns);
+    if (!arrive(group)) {
+        gate_wait(&group->gate, turn, t->sync_spin_ns);
         return;
     }
-    atomic_store_explicit(&t->n_arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&t->next_task, 0, memory_order_relaxed);
-    gate_move(&t->barrier);
+    if (t->all.n > 1 && !arrive(&t->all)) {
+        gate_wait(&t->all.gate, turn, t->sync_spin_ns);
+    } else {
+        atomic_store_explicit(&t->next_task, 0, memory_order_relaxed);
+        if (t->all.n > 1) gate_move(&t->all.gate);
+    }
+    gate_move(&group->gate);
 }
 
 uint32_t workers_next(const struct worker *w, uint32_t n)
@@ -103,15 +135,33 @@ uint32_t workers_next(const struct worker *w, uint32_t n)
     return atomic_fetch_add_explicit(&w->team->next_task, n, memory_order_relaxed);
 }
 
-uint32_t workers_take(const struct worker *w, unsigned owner)
+uint32_t workers_take(const struct worker *w, unsigned owner, uint32_t n)
 {
     _Atomic uint64_t *const taken = &w->team->share[owner].taken;
-    const uint64_t turn = (uint64_t)atomic_load_explicit(&w->team->barrier.turn, memory_order_relaxed) << 32;
+    const uint64_t turn = (uint64_t)barrier_turn(w) << 32;
     uint64_t old = atomic_load_explicit(taken, memory_order_relaxed), number;
-    do number = old >> 32 << 32 == turn ? (uint32_t)old : 0;
-    while (
+    do {
+        number = old >> 32 << 32 == turn ? (uint32_t)old : 0;
+        if (number >= n) break; /* without a write: many look at a share that is done */
+    } while (
         !atomic_compare_exchange_weak_explicit(taken, &old, turn | (number + 1), memory_order_relaxed, memory_order_relaxed));
     return (uint32_t)number;
+}
+
+/* 0: the worker itself, 1: its L3 group, 2: its node, 3: elsewhere. */
+static unsigned distance(const struct placement *p, unsigned a, unsigned b)
+{
+    return a == b ? 0 : p->group[a] == p->group[b] ? 1 : p->node[a] == p->node[b] ? 2 : 3;
+}
+
+static void order_help(const struct placement *p, unsigned id, uint16_t *help)
+{
+    size_t n = 0;
+    for (unsigned d = 0; d <= 3; d++)
+        for (unsigned i = 0; i < p->n; i++) {
+            const unsigned other = (id + i) % p->n;
+            if (distance(p, id, other) == d) help[n++] = (uint16_t)other;
+        }
 }
 
 static void bind_or_warn(const struct placement *p, unsigned id)
@@ -138,13 +188,21 @@ static void thread_main(void *p)
 enum mc_code workers_create(const struct placement *p, struct workers **out, struct mc_err *err)
 {
     void *memory;
-    enum mc_code code = os_mem_alloc(sizeof(struct workers), OS_MEM_PLAIN, "workers", &memory, err);
+    const size_t bytes = sizeof(struct workers) + (size_t)p->n * p->n * sizeof(uint16_t);
+    enum mc_code code = os_mem_alloc(bytes, OS_MEM_PLAIN, "workers", &memory, err);
     if (code) return code;
     struct workers *const t = memory; /* zeroed */
+    t->bytes = bytes;
     t->place = *p;
     t->sync_spin_ns = p->shared ? 0 : SYNC_SPIN_NS;
     t->idle_spin_ns = p->shared ? 0 : IDLE_SPIN_NS;
-    for (unsigned i = 0; i < p->n; i++) t->worker[i] = (struct worker){.id = i, .count = p->n, .team = t};
+    for (unsigned i = 0; i < p->n; i++) {
+        uint16_t *const help = t->help + (size_t)i * p->n;
+        order_help(p, i, help);
+        t->worker[i] = (struct worker){.id = i, .count = p->n, .group = p->group[i], .team = t, .help = help};
+        t->group[p->group[i]].n++;
+        if (p->group[i] >= t->all.n) t->all.n = p->group[i] + 1;
+    }
     for (unsigned i = 1; i < p->n; i++) {
         char name[24];
         snprintf(name, sizeof name, "worker-%u", i);
@@ -164,7 +222,7 @@ void workers_destroy(struct workers *t)
     t->is_stopping = true;
     gate_move(&t->start);
     for (unsigned i = 1; i < t->place.n; i++) os_thread_join(t->thread[i]);
-    os_mem_free(t, sizeof *t);
+    os_mem_free(t, t->bytes);
 }
 
 unsigned workers_count(const struct workers *t)

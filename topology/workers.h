@@ -13,7 +13,10 @@ struct workers;
 /* What a worker knows of itself; valid as long as the team, the same struct in every run. */
 struct worker {
     unsigned id, count; /* 0 <= id < count */
+    unsigned group;     /* its worker group (placement.h) */
     struct workers *team;
+    const uint16_t *help; /* [count] whose shares to take from, in this order: its own, those of its L3 group, of its NUMA node,
+                             the others; within each the next higher number first */
 };
 
 typedef void (*worker_fn)(void *arg, struct worker *w);
@@ -35,7 +38,8 @@ void workers_set_idle_spin(struct workers *t, uint64_t spin_ns);
 void workers_run(struct workers *t, worker_fn fn, void *arg);
 
 /* Inside fn: waits until every worker has come here; what each wrote before, each can read after. All workers must make the
- * same number of calls. */
+ * same number of calls. Workers wait for their L3 group on a line of the group's, and one of each group for the other groups:
+ * with one group there is one line. A wait spins for up to 50 us and then sleeps; it never spins where workers share CPUs. */
 void workers_sync(const struct worker *w);
 
 /* Inside fn: takes the next `n` tasks (n >= 1) of the stretch between two syncs and returns the number of the first; counting
@@ -44,8 +48,8 @@ void workers_sync(const struct worker *w);
 uint32_t workers_next(const struct worker *w, uint32_t n);
 
 /* Inside fn, for work where every worker has a share of its own (so that it walks through memory in order, and through the same
- * memory each time): takes the next task of `owner`'s share and returns its number, counting from 0 after every sync. A result
- * of at least the size of that share means that it is done; then help another owner. */
-uint32_t workers_take(const struct worker *w, unsigned owner);
+ * memory each time): takes the next of the `n` tasks of `owner`'s share and returns its number, counting from 0 after every
+ * sync. A result of at least n means that the share is done; then help another owner, w->help[1] first. */
+uint32_t workers_take(const struct worker *w, unsigned owner, uint32_t n);
 
 #endif

@@ -2,9 +2,10 @@
  *
  * sched_getaffinity is the only honest source: it follows taskset and cpusets, where sysconf counts the whole machine. The
  * masks have room for 8192 CPUs, the most a kernel can be built for; a smaller mask makes the call fail with EINVAL. */
-#include "platform/os.h"
+#include "platform/linux/os_linux.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 
 enum { CPUS_MAX = 8192 };
@@ -45,4 +46,10 @@ void os_thread_affinity_get(struct os_affinity *out)
 void os_thread_affinity_set(const struct os_affinity *saved)
 {
     (void)sched_setaffinity(0, sizeof *saved, (const cpu_set_t *)saved);
+}
+
+unsigned os_cpu_quota_milli(void)
+{
+    const uint64_t milli = linux_cgroup_cpu_milli("");
+    return milli > UINT_MAX ? 0 : (unsigned)milli;
 }

@@ -1,7 +1,7 @@
-/* os_cgroup.c - the memory limits that control groups put on this process.
+/* os_cgroup.c - the limits of memory and CPU time that control groups put on this process.
  *
- * /proc/self/cgroup has a line `id:controllers:path` for each hierarchy: v1 lines name "memory", the v2 line has id 0 and
- * no controllers. A limit may sit on any level, so every folder from the path up to the root is asked. Inside a container
+ * /proc/self/cgroup has a line `id:controllers:path` for each hierarchy: v1 lines name the controller, the v2 line has id
+ * 0 and no controllers. A limit may sit on any level, so every folder from the path up to the root is asked. Inside a container
  * the path is often the host's and does not exist under the mount; then only the root answers, which is the
  * container's own group. Absent files limit nothing. */
 #include "platform/linux/os_linux.h"
@@ -12,18 +12,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PATH_CAP = 4096 };
+enum { PATH_CAP = 4096, CONTROLLER_MOUNTS = 2 };
 
-/* The file names of one version of the memory controller. */
-struct memory_files {
-    const char *mount, *limit, *usage, *inactive_file, *active_file;
+/* What one folder of a controller allows; UINT64_MAX: anything. */
+typedef uint64_t (*level_fn)(const char *folder);
+
+/* One controller: its name in the lines of v1, where v1 mounts it, and how a folder of either version is read. */
+struct controller {
+    const char *name, *mounts_v1[CONTROLLER_MOUNTS]; /* NULL: one fewer */
+    level_fn v1, v2;
 };
 
-static const struct memory_files v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                       "total_inactive_file", "total_active_file"};
-static const struct memory_files v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"};
-static const struct memory_files v2_beside_v1 = {"/sys/fs/cgroup/unified", "memory.max", "memory.current", "inactive_file",
-                                                 "active_file"};
+/* v2 alone, and beside v1. */
+static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
 bool linux_read_text(const char *path, char *buf, size_t cap)
 {
@@ -66,7 +67,12 @@ static bool read_number(const char *folder, const char *name, uint64_t *value)
     return true;
 }
 
-static uint64_t level_available(const char *folder, const struct memory_files *files)
+/* The file names of one version of the memory controller. */
+struct memory_files {
+    const char *limit, *usage, *inactive_file, *active_file;
+};
+
+static uint64_t memory_level(const char *folder, const struct memory_files *files)
 {
     uint64_t limit, usage = 0, inactive = 0, active = 0;
     if (!read_number(folder, files->limit, &limit)) return UINT64_MAX;
@@ -83,11 +89,50 @@ static uint64_t level_available(const char *folder, const struct memory_files *f
     return held < limit ? limit - held : 0;
 }
 
+static uint64_t memory_level_v1(const char *folder)
+{
+    static const struct memory_files files = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                                              "total_active_file"};
+    return memory_level(folder, &files);
+}
+
+static uint64_t memory_level_v2(const char *folder)
+{
+    static const struct memory_files files = {"memory.max", "memory.current", "inactive_file", "active_file"};
+    return memory_level(folder, &files);
+}
+
+/* Both in microseconds. A quota is never so small that nothing may run. */
+static uint64_t milli_of(uint64_t quota, uint64_t period)
+{
+    if (period == 0 || quota > UINT64_MAX / 1000) return UINT64_MAX;
+    const uint64_t milli = quota * 1000 / period;
+    return milli > 0 ? milli : 1;
+}
+
+static uint64_t cpu_level_v1(const char *folder)
+{
+    uint64_t quota, period; /* "-1", no quota, is no number here */
+    if (!read_number(folder, "cpu.cfs_quota_us", &quota) || !read_number(folder, "cpu.cfs_period_us", &period))
+        return UINT64_MAX;
+    return milli_of(quota, period);
+}
+
+/* cpu.max: "QUOTA PERIOD" or "max PERIOD". */
+static uint64_t cpu_level_v2(const char *folder)
+{
+    char path[PATH_CAP + 64], text[64], *end;
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    if (!linux_read_text(path, text, sizeof text) || text[0] < '0' || text[0] > '9') return UINT64_MAX;
+    const uint64_t quota = strtoull(text, &end, 10);
+    return milli_of(quota, strtoull(end, NULL, 10));
+}
+
 /* The least of all levels from `group` up to the mount. */
-static uint64_t hierarchy_available(const char *root, const struct memory_files *files, const char *group, size_t group_size)
+static uint64_t hierarchy_least(const char *root, const char *mount, level_fn level, const char *group, size_t group_size)
 {
     char folder[PATH_CAP];
-    const int base = snprintf(folder, sizeof folder, "%s%s", root, files->mount);
+    const int base = snprintf(folder, sizeof folder, "%s%s", root, mount);
     if (base < 0 || (size_t)base + group_size + 1 > sizeof folder) return UINT64_MAX;
     memcpy(folder + base, group, group_size);
     size_t end = (size_t)base + group_size;
@@ -95,28 +140,29 @@ static uint64_t hierarchy_available(const char *root, const struct memory_files 
     for (;;) {
         while (end > (size_t)base && folder[end - 1] == '/') end--;
         folder[end] = '\0';
-        const uint64_t here = level_available(folder, files);
+        const uint64_t here = level(folder);
         if (here < least) least = here;
         if (end == (size_t)base) return least;
         while (end > (size_t)base && folder[end - 1] != '/') end--;
     }
 }
 
-/* Is "memory" one of the comma-separated names? */
-static bool names_memory(const char *names, size_t size)
+/* Is `want` one of the comma-separated names? */
+static bool has_name(const char *names, size_t size, const char *want)
 {
-    static const char want[] = "memory";
+    const size_t n = strlen(want);
     const char *const end = names + size;
     while (names < end) {
         const char *comma = memchr(names, ',', (size_t)(end - names));
         if (!comma) comma = end;
-        if ((size_t)(comma - names) == sizeof want - 1 && memcmp(names, want, sizeof want - 1) == 0) return true;
+        if ((size_t)(comma - names) == n && memcmp(names, want, n) == 0) return true;
         names = comma + 1;
     }
     return false;
 }
 
-uint64_t linux_cgroup_memory_available(const char *root)
+/* The least that any of this process's groups allows. */
+static uint64_t least_limit(const char *root, const struct controller *c)
 {
     char path[PATH_CAP], text[8192];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
@@ -126,19 +172,30 @@ uint64_t linux_cgroup_memory_available(const char *root)
         const size_t size = strcspn(line, "\n");
         const char *const names = memchr(line, ':', size);
         const char *const group = names ? memchr(names + 1, ':', size - (size_t)(names + 1 - line)) : NULL;
-        if (group) {
-            const size_t names_size = (size_t)(group - names - 1), group_size = size - (size_t)(group + 1 - line);
-            uint64_t here = UINT64_MAX;
-            if (names_size == 0) {
-                const uint64_t pure = hierarchy_available(root, &v2, group + 1, group_size);
-                const uint64_t mixed = hierarchy_available(root, &v2_beside_v1, group + 1, group_size);
-                here = pure < mixed ? pure : mixed;
-            } else if (names_memory(names + 1, names_size)) {
-                here = hierarchy_available(root, &v1, group + 1, group_size);
-            }
+        const size_t names_size = group ? (size_t)(group - names - 1) : 0;
+        const bool is_v2 = group && names_size == 0;
+        const bool is_v1 = group && has_name(names + 1, names_size, c->name);
+        for (unsigned i = 0; i < CONTROLLER_MOUNTS && (is_v1 || is_v2); i++) {
+            const char *const mount = is_v2 ? mounts_v2[i] : c->mounts_v1[i];
+            if (!mount) break;
+            const uint64_t here =
+                hierarchy_least(root, mount, is_v2 ? c->v2 : c->v1, group + 1, size - (size_t)(group + 1 - line));
             if (here < least) least = here;
         }
         line += size + (line[size] == '\n');
     }
     return least;
+}
+
+uint64_t linux_cgroup_memory_available(const char *root)
+{
+    static const struct controller memory = {"memory", {"/sys/fs/cgroup/memory"}, memory_level_v1, memory_level_v2};
+    return least_limit(root, &memory);
+}
+
+uint64_t linux_cgroup_cpu_milli(const char *root)
+{
+    static const struct controller cpu = {
+        "cpu", {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"}, cpu_level_v1, cpu_level_v2};
+    return least_limit(root, &cpu);
 }

@@ -12,6 +12,9 @@ int linux_file_fd(const struct os_file *f);
  * before /proc and /sys: "" on a real machine, a folder of files in tests. */
 uint64_t linux_cgroup_memory_available(const char *root);
 
+/* The least CPU quota of its control groups in thousandths of a CPU, at least 1; UINT64_MAX when nothing limits it. */
+uint64_t linux_cgroup_cpu_milli(const char *root);
+
 /* Value of the line `name value` (or `name: value kB`) in a text of such lines; false when there is none. */
 bool linux_find_number(const char *text, const char *name, uint64_t *value);
 

@@ -65,3 +65,8 @@ void os_thread_affinity_set(const struct os_affinity *saved)
     const GROUP_AFFINITY was = {.Mask = (KAFFINITY)saved->bits[0], .Group = (WORD)saved->bits[1]};
     if (was.Mask) (void)SetThreadGroupAffinity(GetCurrentThread(), &was, NULL);
 }
+
+unsigned os_cpu_quota_milli(void)
+{
+    return 0;
+}

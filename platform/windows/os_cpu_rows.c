@@ -3,7 +3,7 @@
  * The answer is a run of records: relationship u32, size u32, then by relationship
  *   core 0, package 3:  flags u8, efficiency u8, 20 bytes, group count u16, masks from byte 32
  *   node 1:             number u32, 18 bytes, group count u16, masks from byte 32
- *   cache 2:            level u8, ..., 30 bytes in all before group count u16, masks from byte 40
+ *   cache 2:            level u8, ways u8, line u16, size u32, type u32 (1: instructions), ..., group count u16, masks from 40
  * A mask is bits u64, group u16, 6 bytes; an object of more than 64 CPUs has several. Old systems leave the group count of
  * nodes and caches at 0 and mean one. It is read as bytes, because mingw-w64's headers lack half of the fields, and so
  * that captured answers of other machines can be tested. */
@@ -12,7 +12,15 @@
 #include <stdlib.h>
 #include <windows.h>
 
-enum { RELATION_CORE = 0, RELATION_NODE = 1, RELATION_CACHE = 2, RELATION_PACKAGE = 3, HEAD_BYTES = 8, MASK_BYTES = 16 };
+enum {
+    RELATION_CORE = 0,
+    RELATION_NODE = 1,
+    RELATION_CACHE = 2,
+    RELATION_PACKAGE = 3,
+    HEAD_BYTES = 8,
+    MASK_BYTES = 16,
+    CACHE_INSTRUCTIONS = 1
+};
 
 /* The masks of one record. */
 struct masks {
@@ -76,6 +84,17 @@ static bool mask_has(struct masks m, unsigned cpu)
     return false;
 }
 
+/* Sizes of the caches above a CPU; an L3 also says which CPUs share it. */
+static void add_cache(struct mc_span record, struct os_cpu_row *row)
+{
+    const unsigned level = record.data[8];
+    const uint64_t bytes = mc_load_u32(record.data + 12);
+    if (mc_load_u32(record.data + 16) == CACHE_INSTRUCTIONS) return;
+    if (level == 1) row->l1d_bytes = bytes;
+    if (level == 2) row->l2_bytes = bytes;
+    if (level == 3) row->l3_bytes = bytes;
+}
+
 size_t windows_cpu_rows_parse(struct mc_span answer, struct os_cpu_row *rows, size_t cap)
 {
     struct mc_span record;
@@ -87,13 +106,16 @@ size_t windows_cpu_rows_parse(struct mc_span answer, struct os_cpu_row *rows, si
     for (size_t off = 0; next_record(answer, &off, &record);) {
         const uint32_t relation = mc_load_u32(record.data);
         const struct masks m = record_masks(record);
-        const bool is_l3 = relation == RELATION_CACHE && m.n > 0 && record.data[8] == 3;
-        if (m.n == 0 || (relation != RELATION_NODE && relation != RELATION_PACKAGE && !is_l3)) continue;
-        const unsigned id = relation == RELATION_NODE ? mc_load_u32(record.data + 8) : is_l3 ? n_l3++ : n_packages++;
+        const bool is_cache = relation == RELATION_CACHE, is_l3 = is_cache && m.n > 0 && record.data[8] == 3;
+        if (m.n == 0 || (relation != RELATION_NODE && relation != RELATION_PACKAGE && !is_cache)) continue;
+        const unsigned id = relation == RELATION_NODE ? mc_load_u32(record.data + 8) : is_l3 ? n_l3++ : n_packages;
+        n_packages += relation == RELATION_PACKAGE;
         for (size_t i = 0; i < n; i++) {
             if (!mask_has(m, rows[i].cpu)) continue;
-            unsigned *const field = relation == RELATION_NODE ? &rows[i].node : is_l3 ? &rows[i].l3 : &rows[i].package;
-            *field = id;
+            if (is_cache) add_cache(record, &rows[i]);
+            if (is_l3) rows[i].l3 = id;
+            if (relation == RELATION_NODE) rows[i].node = id;
+            if (relation == RELATION_PACKAGE) rows[i].package = id;
         }
     }
     return n;

@@ -1,6 +1,6 @@
 /* cmd_bench_kernels.c - `modchip bench kernels`: kernels/check, printed beside the ceiling that the memory sets: how many
- * weights a cycle one core could read if it did nothing else (measured first, in the same way as for `bench`). A kernel that
- * differs from its scalar twin makes it fail. */
+ * weights a cycle one core could read if it did nothing else (measured first, in the same way as for `bench`). What one barrier
+ * of the team costs is a line of its own. A kernel that differs from its scalar twin makes it fail. */
 #include "kernels/check/checkkern.h"
 #include "kernels/cpu_flags.h"
 #include "platform/os.h"
@@ -29,25 +29,66 @@ static bool reads_weights(const struct check_row *r)
     return !strncmp(r->kernel, "matmul", 6) || !strncmp(r->kernel, "packed", 6);
 }
 
-/* NaN where that cannot be measured; the table is the same without it. */
-static double one_core_gb_s(void)
+/* A team as this machine gets it: n_threads 0 is one a core. NULL when it cannot be had. */
+static struct workers *team_of(unsigned n_threads, unsigned *n_groups)
 {
     struct machine *machine = malloc(sizeof *machine);
     struct placement *place = malloc(sizeof *place);
     struct workers *team = NULL;
-    struct memory_reader *reader = NULL;
-    double gb_s = (double)NAN;
     if (machine && place) {
         discover_this_machine(machine);
-        if (!placement_plan(machine, &(struct placement_wish){.n_threads = 1}, place, NULL) &&
-            !workers_create(place, &team, NULL) && !memory_reader_create(team, &reader, NULL))
-            gb_s = memory_reader_measure(reader);
-        memory_reader_destroy(reader);
-        workers_destroy(team);
+        if (!placement_plan(machine, &(struct placement_wish){.n_threads = n_threads}, place, NULL)) {
+            *n_groups = place->n_groups;
+            if (workers_create(place, &team, NULL)) team = NULL;
+        }
     }
     free(machine);
     free(place);
+    return team;
+}
+
+/* NaN where that cannot be measured; the table is the same without it. */
+static double one_core_gb_s(void)
+{
+    unsigned n_groups;
+    struct workers *const team = team_of(1, &n_groups);
+    struct memory_reader *reader = NULL;
+    double gb_s = (double)NAN;
+    if (team && !memory_reader_create(team, &reader, NULL)) gb_s = memory_reader_measure(reader);
+    memory_reader_destroy(reader);
+    workers_destroy(team);
     return gb_s;
+}
+
+/* ---- the barrier ------------------------------------------------------------------------------------------------------ */
+
+enum { BARRIER_SYNCS = 20000, BARRIER_RUNS = 5 };
+
+struct barrier {
+    unsigned workers, groups;
+    double ns; /* of one sync when nobody is late: the best run */
+};
+
+static void sync_often(void *arg, struct worker *w)
+{
+    (void)arg;
+    for (unsigned i = 0; i < BARRIER_SYNCS; i++) workers_sync(w);
+}
+
+static struct barrier measure_barrier(void)
+{
+    struct barrier b = {0, 0, (double)NAN};
+    struct workers *const team = team_of(0, &b.groups);
+    if (!team) return b;
+    b.workers = workers_count(team);
+    for (unsigned i = 0; i < BARRIER_RUNS; i++) {
+        const uint64_t start = os_clock_ns();
+        workers_run(team, sync_often, NULL);
+        const double ns = (double)(os_clock_ns() - start) / BARRIER_SYNCS;
+        if (i == 0 || ns < b.ns) b.ns = ns;
+    }
+    workers_destroy(team);
+    return b;
 }
 
 static void on_row(void *user, const struct check_row *r)
@@ -100,14 +141,26 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
     json_out_init(&t.rows);
     json_out_array(&t.rows, NULL);
     size_t n_failed = 0;
+    const bool has_barrier = !co.only || strstr("barrier", co.only);
+    const struct barrier barrier = has_barrier ? measure_barrier() : (struct barrier){0, 0, (double)NAN};
+    if (has_barrier && !t.json)
+        printf("barrier: %u workers in %u L3 groups meet in %.0f ns\n", barrier.workers, barrier.groups, barrier.ns);
     enum mc_code code = check_run(&co, on_row, &t, &n_failed, err);
     json_out_array_end(&t.rows);
-    if (!code && !t.n_rows) code = mc_fail(err, MC_EARG, 0, "no kernel's name holds '%s'", co.only ? co.only : "");
+    if (!code && !t.n_rows && !has_barrier)
+        code = mc_fail(err, MC_EARG, 0, "no kernel's name holds '%s'", co.only ? co.only : "");
     if (!code && t.json) {
         struct json_out j;
         json_out_init(&j);
         json_out_object(&j, NULL);
         json_out_num(&j, "memory_gb_s", t.memory_gb_s);
+        if (has_barrier) {
+            json_out_object(&j, "barrier");
+            json_out_uint(&j, "workers", barrier.workers);
+            json_out_uint(&j, "groups", barrier.groups);
+            json_out_num(&j, "ns", barrier.ns);
+            json_out_object_end(&j);
+        }
         json_out_splice(&j, "kernels", &t.rows);
         json_out_uint(&j, "failed", n_failed);
         json_out_object_end(&j);

@@ -28,6 +28,9 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "  bench          speed of prefill, decode and loading\n"
                                 "  profile        the same, by operator and layer\n"
                                 "  bench kernels  every kernel against its scalar twin\n"
+                                "Prepare\n"
+                                "  topo           this machine, and which thread runs where\n"
+                                "  plan           what a model would take, and how fast it can be\n"
                                 "Make\n"
                                 "  synth          write a random but valid model for tests\n"
                                 "\n"
@@ -114,6 +117,25 @@ static const char help_bench_kernels[] =
     "  FILTER  only kernels whose name holds this text\n"
     "  --isa auto|scalar|avx2|avx512  up to this instruction set (auto: all there are)\n" HELP_COMMON;
 
+static const char help_topo[] = "modchip topo [options]\n"
+                                "The machine as it is seen (packages, NUMA nodes, L3 groups, cores, what this\n"
+                                "process may use) and which worker thread would run where.\n"
+                                "  --topology XML|SYNTHETIC  another machine: an hwloc file, or a string such as\n"
+                                "                     'Package:1 L3:2 Core:8 PU:2'; nothing of this one counts then\n"
+                                "  --draw [text|svg]  a picture instead of the table\n"
+                                "  -o, --output FILE  the picture goes there, the table to standard output\n"
+                                "  -t, --threads N    workers (default: one a core)    --pin auto|off|LIST\n" HELP_COMMON;
+
+static const char help_plan[] = "modchip plan [-m FILE] [options]\n"
+                                "What loading a model with these options would take, before anything is loaded:\n"
+                                "which weights are packed and which stay in the file, cache and activations,\n"
+                                "whether it fits, and the decode speed that the bandwidth of the memory, measured\n"
+                                "now, allows.\n"
+                                "  --memory SIZE    what there is (512M, 12G, 1.5GiB; default: what is free)\n"
+                                "  -m, --model FILE    -t, --threads N    --pin auto|off|LIST    --ctx N (8192)\n"
+                                "  --batch N    --kv f32|f16|q8    --arith fast|exact\n"
+                                "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed\n" HELP_COMMON;
+
 static const char help_synth[] = "modchip synth FILE [options]    (or -o, --output FILE)\n"
                                  "Writes a random but valid model; the same options give the same bytes.\n"
                                  "  --preset nano|nano-quant|truedims  where the numbers start from (nano)\n"
@@ -140,10 +162,12 @@ static const struct app_command commands[] = {
     {"bench kernels", CMD_BENCH_KERNELS, 1, cmd_bench_kernels, help_bench_kernels},
     {"bench", CMD_BENCH, 0, cmd_bench, help_bench},
     {"profile", CMD_PROFILE, 0, cmd_profile, help_profile},
+    {"topo", CMD_TOPO, 0, cmd_topo, help_topo},
+    {"plan", CMD_PLAN, 0, cmd_plan, help_plan},
     {"synth", CMD_SYNTH, 1, cmd_synth, help_synth},
 };
 
-static const char *const planned[] = {"serve", "ctl", "topo", "plan", "doctor", "tune", "repack", "dials"};
+static const char *const planned[] = {"serve", "ctl", "doctor", "tune", "repack", "dials"};
 
 size_t command_count(void)
 {

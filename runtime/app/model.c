@@ -2,6 +2,7 @@
 #include "runtime/app/model.h"
 
 #include "io/gguf/gguf.h"
+#include "platform/base/log.h"
 #include "platform/os.h"
 #include "runtime/app/options.h"
 #include "runtime/app/progress.h"
@@ -68,11 +69,25 @@ enum mc_code model_tokenizer(const struct app_options *o, struct tokenizer **out
     return code;
 }
 
+void say_openmp(const struct app_options *o)
+{
+    static const char *const names[] = {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"};
+    char value[64];
+    if (opt_is_set(o, OPT_THREADS) || opt_is_set(o, OPT_PIN)) return;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        (void)os_env_get(names[i], value, sizeof value);
+        if (!value[0]) continue;
+        mc_log(MC_LOG_WARN, "%s is set, but modchip does not use OpenMP; -t and --pin say where its threads run", names[i]);
+        return;
+    }
+}
+
 enum mc_code model_open(const struct app_options *o, struct engine **engine, struct tokenizer **tok, struct mc_err *err)
 {
     char path[MODEL_PATH_MAX];
     enum mc_code code = model_path(o, path, err);
     if (code) return code;
+    say_openmp(o);
     struct progress p;
     progress_begin(&p, "packing weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
     const struct engine_options eo = {

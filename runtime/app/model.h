@@ -26,6 +26,10 @@ MC_MUST_CHECK enum mc_code model_tokenizer(const struct app_options *o, struct t
 MC_MUST_CHECK enum mc_code model_open(const struct app_options *o, struct engine **engine, struct tokenizer **tok,
                                       struct mc_err *err);
 
+/* One warning when variables of OpenMP are set by which the user may hope to place threads, and neither -t nor --pin is given.
+ */
+void say_openmp(const struct app_options *o);
+
 /* A session of --ctx tokens, or of `ctx` (cut to what the model allows) when the user said nothing. need > 0: the number of
  * tokens the command is going to put in; a context that cannot hold them is MC_EARG naming both numbers. */
 MC_MUST_CHECK enum mc_code model_session(const struct app_options *o, struct engine *engine, uint64_t ctx, uint64_t need,

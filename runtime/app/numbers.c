@@ -46,6 +46,24 @@ bool number_f64(const char *text, double min, double max, double *out)
     return true;
 }
 
+bool number_size(const char *text, uint64_t *out)
+{
+    static const char prefixes[] = "KMGT";
+    if (!is_digit(*text)) return false;
+    char *unit;
+    double v = strtod(text, &unit);
+    if (unit != text + strspn(text, "0123456789.")) return false; /* no exponent, no hexadecimal */
+    if (*unit) {
+        const char *const prefix = strchr(prefixes, *unit);
+        const bool is_decimal = !strcmp(unit + 1, "B");
+        if (!prefix || (unit[1] && !is_decimal && strcmp(unit + 1, "iB") != 0)) return false;
+        for (const char *p = prefixes; p <= prefix; p++) v *= is_decimal ? 1000 : 1024;
+    }
+    if (v > 4611686018427387904.0) return false;
+    *out = (uint64_t)v;
+    return true;
+}
+
 static bool is_separator(uint8_t c)
 {
     return c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n';

@@ -23,6 +23,8 @@ enum opt_kind {
     KIND_TEXT,
     KIND_PATH /* not empty */,
     KIND_CHOICE,
+    KIND_MAYBE /* a choice whose value may be left out: the first one then */,
+    KIND_SIZE,
     KIND_JOIN /* repeats */
 };
 
@@ -38,18 +40,20 @@ struct opt_row {
 
 #define INT_TOP 2147483647.0
 #define LOADS   (CMD_ENGINE)
+#define PLACES  (CMD_ENGINE | CMD_PLAN | CMD_TOPO)
+#define SHAPES  (CMD_ENGINE | CMD_PLAN)
 
 static const struct opt_row rows[OPT_COUNT] = {
-    [OPT_MODEL] = {"model", 'm', KIND_PATH, CMD_ENGINE | CMD_TOKENS | CMD_INSPECT, NULL, 0, 0, NULL},
-    [OPT_THREADS] = {"threads", 't', KIND_INT, LOADS, NULL, 1, 4096, NULL},
-    [OPT_PIN] = {"pin", 0, KIND_PATH, LOADS, "auto", 0, 0, NULL},
-    [OPT_CTX] = {"ctx", 0, KIND_INT, LOADS, NULL, 1, INT_TOP, NULL},
-    [OPT_BATCH] = {"batch", 0, KIND_INT, LOADS, NULL, 1, 65536, NULL},
+    [OPT_MODEL] = {"model", 'm', KIND_PATH, SHAPES | CMD_TOKENS | CMD_INSPECT, NULL, 0, 0, NULL},
+    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, 4096, NULL},
+    [OPT_PIN] = {"pin", 0, KIND_PATH, PLACES, "auto", 0, 0, NULL},
+    [OPT_CTX] = {"ctx", 0, KIND_INT, SHAPES, NULL, 1, INT_TOP, NULL},
+    [OPT_BATCH] = {"batch", 0, KIND_INT, SHAPES, NULL, 1, 65536, NULL},
     [OPT_IO] = {"io", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|mmap"},
-    [OPT_ISA] = {"isa", 0, KIND_CHOICE, LOADS | CMD_BENCH_KERNELS, "auto", 0, 0, "auto|scalar|avx2|avx512"},
-    [OPT_KV] = {"kv", 0, KIND_CHOICE, LOADS, "f16", 0, 0, "f32|f16|q8"},
-    [OPT_ARITH] = {"arith", 0, KIND_CHOICE, LOADS, "fast", 0, 0, "fast|exact"},
-    [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|file|packed"},
+    [OPT_ISA] = {"isa", 0, KIND_CHOICE, SHAPES | CMD_BENCH_KERNELS, "auto", 0, 0, "auto|scalar|avx2|avx512"},
+    [OPT_KV] = {"kv", 0, KIND_CHOICE, SHAPES, "f16", 0, 0, "f32|f16|q8"},
+    [OPT_ARITH] = {"arith", 0, KIND_CHOICE, SHAPES, "fast", 0, 0, "fast|exact"},
+    [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|file|packed"},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},
@@ -71,7 +75,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_CHAT_PROFILE] = {"chat-profile", 0, KIND_CHOICE, CMD_TALK, "auto", 0, 0, "auto|0731|preview"},
     [OPT_TOKENS] = {"tokens", 0, KIND_PATH, CMD_LOGITS | CMD_DETOKENIZE, NULL, 0, 0, NULL},
     [OPT_POSITIONS] = {"positions", 0, KIND_PATH, CMD_LOGITS, NULL, 0, 0, NULL},
-    [OPT_OUTPUT] = {"output", 'o', KIND_PATH, CMD_LOGITS | CMD_SYNTH, NULL, 0, 0, NULL},
+    [OPT_OUTPUT] = {"output", 'o', KIND_PATH, CMD_LOGITS | CMD_SYNTH | CMD_TOPO, NULL, 0, 0, NULL},
     [OPT_CHUNK] = {"chunk", 0, KIND_INT, CMD_PPL, "512", 4, 16777216, NULL},
     [OPT_STRIDE] = {"stride", 0, KIND_INT, CMD_PPL, NULL, 1, 16777216, NULL},
     [OPT_CHUNKS] = {"chunks", 0, KIND_INT, CMD_PPL, NULL, 1, INT_TOP, NULL},
@@ -83,6 +87,9 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_LOAD] = {"load", 0, KIND_FLAG, CMD_BENCH, "off", 0, 0, NULL},
     [OPT_TENSORS] = {"tensors", 0, KIND_FLAG, CMD_INSPECT, "off", 0, 0, NULL},
     [OPT_CHECK] = {"check", 0, KIND_FLAG, CMD_INSPECT, "off", 0, 0, NULL},
+    [OPT_TOPOLOGY] = {"topology", 0, KIND_PATH, CMD_TOPO, NULL, 0, 0, NULL},
+    [OPT_DRAW] = {"draw", 0, KIND_MAYBE, CMD_TOPO, "text", 0, 0, "text|svg"},
+    [OPT_MEMORY] = {"memory", 0, KIND_SIZE, CMD_PLAN, NULL, 0, 0, NULL},
     [OPT_PRESET] = {"preset", 0, KIND_CHOICE, CMD_SYNTH, "nano", 0, 0, "nano|nano-quant|truedims"},
     [OPT_LAYERS] = {"layers", 0, KIND_INT, CMD_SYNTH, NULL, 1, 256, NULL},
     [OPT_SET] = {"set", 0, KIND_JOIN, CMD_SYNTH, NULL, 0, 0, NULL},
@@ -94,7 +101,8 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_ALIGNMENT] = {"alignment", 0, KIND_INT, CMD_SYNTH, "32", 8, 65536, NULL},
 };
 
-/* Options of the contract that have no effect in this version: refused by name, wherever they are written. */
+/* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
+ * are written. */
 static const char *const planned[] = {"memory",       "expert-cache", "numa",           "hugepages",   "moe-top-k",
                                       "moe-inner-k",  "moe-band",     "moe-min-weight", "moe-rescale", "swiglu-exps",
                                       "swiglu-shexp", "moe-scope",    "moe-cfg",        "control"};
@@ -177,7 +185,15 @@ static enum mc_code read_value(const struct opt_row *row, enum opt_id id, const 
         if (!number_f64(text, row->min, row->max, &v->f))
             return mc_fail(err, MC_EARG, 0, "%s: '%s' is not a number from %g to %g", where, text, row->min, row->max);
         return MC_OK;
+    case KIND_SIZE: {
+        uint64_t bytes;
+        if (!number_size(text, &bytes))
+            return mc_fail(err, MC_EARG, 0, "%s: '%s' is not a size like 512M, 12G or 1.5GiB", where, text);
+        v->i = (int64_t)bytes;
+        return MC_OK;
+    }
     case KIND_CHOICE:
+    case KIND_MAYBE:
         for (size_t i = 0; i < ARRAY_LEN(planned_values); i++)
             if (planned_values[i].id == id && !strcmp(planned_values[i].value, text))
                 return mc_fail(err, MC_EARG, 0, "%s: '%s' is not in this version (it has %s)", where, text, row->choices);
@@ -227,7 +243,8 @@ static void make_line_table(struct line_table *t, unsigned command)
     for (int id = 0; id < OPT_COUNT; id++) {
         if (!(rows[id].commands & command)) continue;
         const bool flag = rows[id].kind == KIND_FLAG;
-        t->longs[n++] = (struct option){rows[id].name, flag ? no_argument : required_argument, NULL, LONG_BASE + id};
+        const int has_value = flag ? no_argument : rows[id].kind == KIND_MAYBE ? optional_argument : required_argument;
+        t->longs[n++] = (struct option){rows[id].name, has_value, NULL, LONG_BASE + id};
         if (!rows[id].letter) continue;
         t->shorts[s++] = rows[id].letter;
         if (!flag) t->shorts[s++] = ':';
@@ -275,7 +292,10 @@ static enum mc_code read_line(struct app_options *o, size_t args_max, int argc, 
             snprintf(where, sizeof where, "--%s", rows[id].name);
         else
             snprintf(where, sizeof where, "-%c", c);
-        const enum mc_code code = set_value(o, (enum opt_id)id, optarg ? optarg : "on", OPT_FROM_LINE, where, err);
+        const char *value = optarg ? optarg : "on";
+        if (rows[id].kind == KIND_MAYBE && !optarg) /* `--draw svg` is a value as well as `--draw=svg` */
+            value = optind < argc && choice_index(rows[id].choices, argv[optind]) >= 0 ? argv[optind++] : rows[id].dflt;
+        const enum mc_code code = set_value(o, (enum opt_id)id, value, OPT_FROM_LINE, where, err);
         if (code) return code;
         if (id == OPT_HELP || id == OPT_VERSION) return MC_OK;
     }
@@ -318,6 +338,14 @@ static enum mc_code read_environment(struct app_options *o, const struct opt_env
 
 /* ---- the config file -------------------------------------------------------------------------------------------------- */
 
+/* An option that other commands do not know yet, but this one does. */
+static bool is_taken(const char *name, unsigned command)
+{
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (!strcmp(rows[id].name, name)) return opt_taken_by((enum opt_id)id, command);
+    return false;
+}
+
 static char *trim(char *s)
 {
     while (*s == ' ' || *s == '\t') s++;
@@ -335,7 +363,8 @@ static enum mc_code read_config_line(struct app_options *o, char *line, const ch
     *eq = '\0';
     const char *name = trim(line), *value = trim(eq + 1);
     for (size_t i = 0; i < ARRAY_LEN(planned); i++)
-        if (!strcmp(planned[i], name)) return mc_fail(err, MC_EARG, 0, "%s:%u: %s is not in this version", path, number, name);
+        if (!strcmp(planned[i], name) && !is_taken(planned[i], o->command))
+            return mc_fail(err, MC_EARG, 0, "%s:%u: %s is not in this version", path, number, name);
     for (int id = 0; id < OPT_COUNT; id++) {
         if (strcmp(rows[id].name, name) || id == OPT_CONFIG || id == OPT_HELP || id == OPT_VERSION) continue;
         char where[300];

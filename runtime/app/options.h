@@ -60,6 +60,10 @@ enum opt_id {
     OPT_LOAD,
     OPT_TENSORS,
     OPT_CHECK,
+    /* topo, plan */
+    OPT_TOPOLOGY,
+    OPT_DRAW,
+    OPT_MEMORY,
     /* synth */
     OPT_PRESET,
     OPT_LAYERS,
@@ -78,7 +82,7 @@ enum opt_source { OPT_FROM_DEFAULT, OPT_FROM_FILE, OPT_FROM_ENV, OPT_FROM_LINE }
 struct opt_value {
     const char *text; /* NULL: not set and no default */
     enum opt_source source;
-    int64_t i; /* flags, integers, the index of a choice; seeds as their 64 bits */
+    int64_t i; /* flags, integers, sizes in bytes, the index of a choice; seeds as their 64 bits */
     double f;
 };
 

@@ -39,26 +39,6 @@ static enum mc_code io_of_name(const char *name, enum weights_io *io, struct mc_
     return mc_fail(err, MC_EARG, 0, "--io %s is unknown; expected auto or mmap", name);
 }
 
-/* "auto", "off", or a comma list of CPU numbers. */
-static enum mc_code read_pin(const char *pin, struct placement_wish *wish, unsigned list[PLACEMENT_MAX], struct mc_err *err)
-{
-    wish->pin = PLACEMENT_PIN_AUTO;
-    if (!pin || !strcmp(pin, "auto")) return MC_OK;
-    wish->pin = PLACEMENT_PIN_OFF;
-    if (!strcmp(pin, "off")) return MC_OK;
-    wish->pin = PLACEMENT_PIN_LIST;
-    wish->list = list;
-    for (const char *p = pin; wish->n_list < PLACEMENT_MAX; p++) {
-        char *end;
-        const unsigned long cpu = strtoul(p, &end, 10);
-        if (end == p || *p < '0' || *p > '9' || cpu > MACHINE_CPUS_MAX || (*end && *end != ',')) break;
-        list[wish->n_list++] = (unsigned)cpu;
-        if (!*end) return MC_OK;
-        p = end;
-    }
-    return mc_fail(err, MC_EARG, 0, "--pin %s cannot be read; expected auto, off or CPU numbers like 0,2,4", pin);
-}
-
 static enum mc_code start_team(const struct engine_options *opt, struct engine *e, struct mc_err *err)
 {
     unsigned list[PLACEMENT_MAX];
@@ -66,7 +46,7 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
     struct placement *plan = malloc(sizeof *plan);
     struct machine *machine = malloc(sizeof *machine);
     enum mc_code code = plan && machine ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "out of memory for the machine's description");
-    if (!code) code = read_pin(opt->pin, &wish, list, err);
+    if (!code) code = placement_read_pin(opt->pin, &wish, list, err);
     if (!code) {
         discover_this_machine(machine);
         code = placement_plan(machine, &wish, plan, err);
@@ -84,19 +64,31 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
 /* Memory left for others when matrices are packed on their own accord. */
 enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512 };
 
+uint64_t engine_pack_budget(uint64_t available_bytes)
+{
+    const uint64_t slack = (available_bytes >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
+    return available_bytes > slack ? available_bytes - slack : 0;
+}
+
+enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, struct mc_err *err)
+{
+    *out = ENGINE_LAYOUT_AUTO;
+    if (!layout || !strcmp(layout, "auto")) return MC_OK;
+    *out = !strcmp(layout, "packed") ? ENGINE_LAYOUT_PACKED : ENGINE_LAYOUT_FILE;
+    if (*out == ENGINE_LAYOUT_PACKED || !strcmp(layout, "file")) return MC_OK;
+    return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
+}
+
 /* Packs matrices as `layout` asks. The free memory is that of the machine or of this process's cgroup, whichever is less. */
 static enum mc_code make_resident(const struct engine_options *opt, struct engine *e, struct mc_err *err)
 {
-    const char *const layout = opt->layout;
-    const bool automatic = !layout || !strcmp(layout, "auto"), packed = !automatic && !strcmp(layout, "packed");
-    if (!automatic && !packed && strcmp(layout, "file") != 0)
-        return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
-    if ((!automatic && !packed) || e->exact) return MC_OK;
-    const uint64_t available = os_memory_available_bytes(),
-                   slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
-    const uint64_t budget = available > slack ? available - slack : 0;
-    const enum mc_code code = resident_create(&e->model, &e->kern, e->weights, e->team, budget, packed, opt->progress,
-                                              opt->progress_user, &e->resident, err);
+    enum engine_layout layout;
+    enum mc_code code = engine_read_layout(opt->layout, &layout, err);
+    if (code || layout == ENGINE_LAYOUT_FILE || e->exact) return code;
+    const bool packed = layout == ENGINE_LAYOUT_PACKED;
+    const uint64_t available = os_memory_available_bytes();
+    code = resident_create(&e->model, &e->kern, e->weights, e->team, engine_pack_budget(available), packed, opt->progress,
+                           opt->progress_user, &e->resident, err);
     if (code) return code;
     if (packed && !e->resident.n_packed && !e->resident.n_left)
         return mc_fail(err, MC_EARG, 0,
@@ -123,32 +115,39 @@ static void count_bytes(struct engine *e)
     model_token_bytes(&e->model, &e->facts.token_bytes_layers, &e->facts.token_bytes_head);
 }
 
-enum mc_code engine_open(const struct engine_options *opt, struct engine **out, struct mc_err *err)
+enum mc_code engine_bind(const struct engine_options *opt, struct engine *e, struct mc_err *err)
 {
-    const uint64_t begin_ns = os_clock_ns();
-    struct model_shape *shape = malloc(sizeof *shape);
-    struct engine *e = calloc(1, sizeof *e);
     enum weights_io io = WEIGHTS_AUTO;
-    enum mc_code code = e && shape ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
-    if (!code) e->exact = opt->arith == ENGINE_EXACT;
+    struct model_shape *shape = malloc(sizeof *shape);
+    enum mc_code code = shape ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
+    e->exact = opt->arith == ENGINE_EXACT;
     if (!code) code = choose_kernels(opt->isa, e, err);
     if (!code) code = io_of_name(opt->io ? opt->io : "auto", &io, err);
     if (!code) code = gguf_open(opt->model_path, &e->gguf, err);
     if (!code) code = model_shape_read(e->gguf, shape, err);
     if (!code) code = weights_open(e->gguf, io, &e->weights, err);
     if (!code) code = model_bind(e->gguf, e->weights, shape, &e->kern, &e->model, err);
-    if (!code) e->bound = true;
+    free(shape);
+    if (code) return code;
+    e->bound = true;
+    count_bytes(e);
+    return MC_OK;
+}
+
+enum mc_code engine_open(const struct engine_options *opt, struct engine **out, struct mc_err *err)
+{
+    const uint64_t begin_ns = os_clock_ns();
+    struct engine *e = calloc(1, sizeof *e);
+    enum mc_code code = e ? engine_bind(opt, e, err) : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
     if (!code) code = start_team(opt, e, err);
     if (!code) code = make_resident(opt, e, err);
     if (!code && weights_damaged(e->weights))
         code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened",
                        weights_damaged(e->weights));
-    free(shape);
     if (code) {
         engine_close(e);
         return code;
     }
-    count_bytes(e);
     if (!e->resident.n_packed || e->resident.n_left || e->resident.n_file) weights_prefault(e->weights);
     e->facts.load_s = (double)(os_clock_ns() - begin_ns) * 1e-9;
     mc_log(MC_LOG_INFO, "engine: open isa=%s threads=%u pinned=%d io=%s arith=%s", e->facts.isa, e->facts.n_threads,

@@ -30,4 +30,13 @@ struct session {
     void *progress_user;
 };
 
+/* The part of engine_open that neither starts a thread nor copies a weight: kernels, file, mapped weights, every shape checked,
+ * bytes counted. *e is zeroed memory; engine_close undoes it, also after a failure. */
+MC_MUST_CHECK enum mc_code engine_bind(const struct engine_options *opt, struct engine *e, struct mc_err *err);
+
+enum engine_layout { ENGINE_LAYOUT_AUTO, ENGINE_LAYOUT_FILE, ENGINE_LAYOUT_PACKED };
+MC_MUST_CHECK enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, struct mc_err *err);
+/* Bytes that packed weights may take where so many are free. */
+uint64_t engine_pack_budget(uint64_t available_bytes);
+
 #endif

@@ -11,16 +11,13 @@ enum {
     TILE_ROWS_STEP = 64, /* what the kernels for one column do at a time */
     TILE_ROWS_MAX = 512,
     TILE_ROWS_MANY = 128, /* under several tiles of columns: their weights stay in L2 from one to the next */
+    HOME_ROWS_MAX = 128,  /* gate and up rows come in groups of 128 that may be left out together */
+    HOME_UNITS = 8,       /* units for each worker from which on one more or less is no unevenness */
 };
 
 static uint32_t div_up(uint32_t a, uint32_t b)
 {
     return (a + b - 1) / b;
-}
-
-static uint32_t tiles_of(const struct product *p, uint32_t tile_rows)
-{
-    return div_up(p->rows, tile_rows) * div_up(p->cols, TILE_COLS);
 }
 
 /* Rows of a tile so that every worker gets some TILES_PER_WORKER of them, in multiples of 64 where there are rows enough. */
@@ -62,40 +59,62 @@ static void run_tile(const struct product_env *env, const struct product *p, uin
         env->kern->matmul[W->type](y, w, W->row_bytes, x, W->k, r1 - r0, c1 - c0);
 }
 
-/* Tile t of p: columns run fastest, the rows of a tile stay in the cache for its next columns. */
-static void run_tile_at(const struct product_env *env, const struct product *p, uint32_t tile_rows, uint32_t t, unsigned worker)
+void product_home(uint32_t rows, unsigned id, unsigned count, uint32_t *r0, uint32_t *r1)
 {
-    const uint32_t col_tiles = div_up(p->cols, TILE_COLS);
-    const uint32_t r0 = t / col_tiles * tile_rows, c0 = t % col_tiles * TILE_COLS;
-    const uint32_t r1 = r0 + tile_rows < p->rows ? r0 + tile_rows : p->rows;
-    const uint32_t c1 = c0 + TILE_COLS < p->cols ? c0 + TILE_COLS : p->cols;
-    run_tile(env, p, r0, r1, c0, c1, worker);
+    uint64_t unit = HOME_ROWS_MAX;
+    for (; unit > KERN_PACK_ROWS; unit /= 2) {
+        const uint64_t units = rows / unit;
+        if (rows % unit == 0 && (units % count == 0 || units / count >= HOME_UNITS)) break;
+    }
+    const uint64_t units = (rows + unit - 1) / unit;
+    *r0 = (uint32_t)(units * id / count * unit);
+    *r1 = (uint32_t)(units * (id + 1) / count * unit);
+    if (*r0 > rows) *r0 = rows;
+    if (*r1 > rows) *r1 = rows;
 }
 
-/* The tiles of product p that are at home with worker w. */
-static void home_tiles(const struct product *p, uint32_t tile_rows, unsigned w, unsigned count, uint32_t *t0, uint32_t *t1)
+/* A worker's home in one product, in tiles: columns run fastest, the rows of a tile stay in the cache for its next columns. */
+struct home {
+    uint32_t rows, r0, r1, tiles; /* rows 0: none yet */
+};
+
+/* `h` is the home in a product with h->rows rows, which are often the same. */
+static void move_home(struct home *h, const struct product *p, uint32_t tile_rows, unsigned w, unsigned count)
 {
-    const uint64_t tiles = tiles_of(p, tile_rows);
-    *t0 = (uint32_t)(tiles * w / count);
-    *t1 = (uint32_t)(tiles * (w + 1) / count);
+    if (h->rows != p->rows) product_home(p->rows, w, count, &h->r0, &h->r1);
+    h->rows = p->rows;
+    h->tiles = div_up(h->r1 - h->r0, tile_rows) * div_up(p->cols, TILE_COLS);
+}
+
+static void run_tile_at(const struct product_env *env, const struct product *p, struct home h, uint32_t tile_rows, uint32_t t,
+                        unsigned worker)
+{
+    const uint32_t col_tiles = div_up(p->cols, TILE_COLS);
+    const uint32_t r0 = h.r0 + t / col_tiles * tile_rows, c0 = t % col_tiles * TILE_COLS;
+    const uint32_t r1 = r0 + tile_rows < h.r1 ? r0 + tile_rows : h.r1;
+    const uint32_t c1 = c0 + TILE_COLS < p->cols ? c0 + TILE_COLS : p->cols;
+    run_tile(env, p, r0, r1, c0, c1, worker);
 }
 
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w)
 {
     const uint32_t tile_rows = tile_rows_for(list, n, w->count);
     for (unsigned i = 0; i < w->count; i++) { /* the own share, then what others have not come to */
-        const unsigned owner = (w->id + i) % w->count;
-        size_t at = 0;
-        uint32_t before = 0, t0 = 0, t1 = 0; /* tiles of owner in front of list[at]; its tiles of list[at] */
-        home_tiles(&list[0], tile_rows, owner, w->count, &t0, &t1);
-        for (;;) {
-            const uint32_t k = workers_take(w, owner);
-            while (at < n && k - before >= t1 - t0) {
-                before += t1 - t0;
-                if (++at < n) home_tiles(&list[at], tile_rows, owner, w->count, &t0, &t1);
+        const unsigned owner = w->help[i];
+        struct home home = {0, 0, 0, 0};
+        uint32_t all = 0, end = 0; /* tiles of owner: of the whole list, up to and with list[at] */
+        for (size_t k = 0; k < n; k++) {
+            move_home(&home, &list[k], tile_rows, owner, w->count);
+            all += home.tiles;
+        }
+        for (size_t at = 0;;) {
+            const uint32_t k = workers_take(w, owner, all);
+            if (k >= all) break;
+            while (k >= end) {
+                move_home(&home, &list[at++], tile_rows, owner, w->count);
+                end += home.tiles;
             }
-            if (at == n) break;
-            run_tile_at(env, &list[at], tile_rows, t0 + k - before, w->id);
+            run_tile_at(env, &list[at - 1], home, tile_rows, k - (end - home.tiles), w->id);
         }
     }
 }

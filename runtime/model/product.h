@@ -1,9 +1,9 @@
 /* product.h - matrix products of one phase as a list of tasks that the workers share.
  *
  * A phase is a few products with the same kind of input (say gate and up of every active expert). They are cut into tiles of
- * rows and columns. Each worker has a home range of rows in every matrix, the same token after token, and walks through it in
- * memory order; one that is done takes tiles from others. Which worker computes a tile changes nothing: every output
- * is one kernel's sum in a fixed order (kernels.h). */
+ * rows and columns. Each worker has a home range of rows in every matrix (product_home), the same token after token, and walks
+ * through it in memory order; one that is done takes tiles from others, near ones first. Which worker computes a tile changes
+ * nothing: every output is one kernel's sum in a fixed order (kernels.h). */
 #ifndef RUNTIME_MODEL_PRODUCT_H
 #define RUNTIME_MODEL_PRODUCT_H
 
@@ -47,6 +47,11 @@ static inline struct product product_of(const struct matrix *W, const struct act
 {
     return (struct product){.W = W, .rows = W->rows, .cols = cols, .x = x, .x_step = 1, .y = y, .y_stride = y_stride};
 }
+
+/* Rows [*r0, *r1) of a matrix of `rows` rows that are at home with worker `id` of `count`: contiguous, ascending with id, and
+ * nothing but the number of rows decides. They begin at multiples of 128, 64, 32 or 16: the largest that shares the rows out
+ * evenly. A range may be empty where rows are few. */
+void product_home(uint32_t rows, unsigned id, unsigned count, uint32_t *r0, uint32_t *r1);
 
 /* Run by every worker with equal arguments; at most one list between two barriers. Does not wait for the others. */
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w);

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.dom.minidom
 
 PROGRAM, MODELS, DATA = (os.path.abspath(p) for p in sys.argv[1:4])
 MODEL = os.path.join(MODELS, "tiny-dsv4.gguf")
@@ -164,6 +165,13 @@ class Answers(Cli):
         self.assertTrue(found, err)
         prompt, run, context = map(int, found.groups())
         self.assertEqual((run, run < prompt), (context, True))
+
+    def test_the_barrier_has_a_line(self):
+        got = self.json("bench", "kernels", "barrier", "--json")
+        self.assertEqual((got["kernels"], got["failed"]), ([], 0))
+        self.assertGreaterEqual(got["barrier"]["workers"], 1)
+        self.assertGreater(got["barrier"]["ns"], 0)
+        self.assertRegex(self.ok("bench", "kernels", "barrier"), rb"barrier: \d+ workers in \d+ L3 groups meet in \d+ ns\n")
 
     def test_ctrl_c_in_kernels_and_tokens(self):
         text = self.write("long", b"once upon a time " * 4000000)
@@ -483,6 +491,94 @@ class Files(Cli):
         self.assertEqual(os.listdir(self.dir), [])
 
 
+class Machine(Cli):
+    def setUp(self):
+        super().setUp()
+        del self.env["MODCHIP_THREADS"]
+
+    def golden(self, name):
+        return os.path.join(DATA, "topology", name + ".xml")
+
+    def test_topo_of_other_machines(self):
+        got = self.json("topo", "--json", "--topology", self.golden("ryzen9-9955hx"))
+        self.assertEqual((got["cpus"], got["cores"], got["l3_groups"], got["cpus_per_core"], got["pinned"]), (32, 16, 2, 2, True))
+        self.assertEqual(got["threads"], [{"thread": i, "cpu": i, "core": i, "l3": i // 8, "node": 0} for i in range(16)])
+        got = self.json("topo", "--json", "--topology", self.golden("vm-16-sockets-of-1"))
+        self.assertEqual((got["packages"], got["l3_groups"], len(got["threads"]), got["threads"][3]["l3"]), (16, 0, 16, None))
+        got = self.json("topo", "--json", "--topology", self.golden("epyc-9654-2s-nps4"))
+        self.assertEqual([(t["core"], t["l3"], t["node"]) for t in got["threads"]], [(i, i // 8, i // 24) for i in range(192)])
+        got = self.json("topo", "--json", "--topology", self.golden("intel-13900k-hybrid"))
+        self.assertEqual([t["cpu"] for t in got["threads"]], list(range(0, 16, 2)))
+        self.assertEqual([k["cores"] for k in got["core_kinds"]], [8, 16])
+        got = self.json("topo", "--json", "--topology", "Package:2 L3:2 Core:4 PU:2", "-t", "10")
+        self.assertEqual((len(got["threads"]), [g["l3"] for g in got["groups"]]), (10, [0, 1, 2, 3]))
+        got = self.json("topo", "--json", "--topology", self.golden("ryzen9-9955hx"), "--pin", "off", "-t", "3")
+        self.assertEqual(got["threads"], [{"thread": i, "cpu": None, "core": None, "l3": None, "node": None} for i in range(3)])
+        got = self.json("topo", "--json", "--topology", self.golden("ryzen9-9955hx-cpuset-siblings"), "--pin", "24,0")
+        self.assertEqual([(t["cpu"], t["core"], t["l3"]) for t in got["threads"]], [(24, 2, 1), (0, 0, 0)])
+        self.refused(2, "'no such machine'", "topo", "--topology", "no such machine")
+        self.refused(2, "CPU 99", "topo", "--pin", "99", "--topology", self.golden("ryzen9-9955hx"))
+
+    def test_topo_here(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        got = self.json("topo", "--json")
+        self.assertEqual(got["cpus"], len(allowed))
+        self.assertLessEqual({t["cpu"] for t in got["threads"]}, set(allowed))
+        code, out, err = self.call("topo", "--json", OMP_NUM_THREADS="4")
+        self.assertEqual(len(err.splitlines()), 1)
+        self.assertIn("OMP_NUM_THREADS", err)
+        self.assertEqual(self.call("topo", "--json", "-t", "1", OMP_NUM_THREADS="4")[2], "")
+        if len(allowed) < 2:
+            self.skipTest("one CPU")
+        one = lambda: os.sched_setaffinity(0, {allowed[-1]})
+        p = subprocess.run([PROGRAM, "topo", "--json"], capture_output=True, env=self.env, preexec_fn=one)
+        self.assertEqual([t["cpu"] for t in json.loads(p.stdout)["threads"]], [allowed[-1]])
+        self.assertEqual(len(p.stderr.splitlines()), 1)
+        self.assertIn(f"started bound to CPU {allowed[-1]}".encode(), p.stderr)
+
+    def test_topo_pictures(self):
+        args = ["topo", "--topology", self.golden("ryzen9-9950x3d")]
+        text = self.ok(*args, "--draw").decode()
+        self.assertIn("L3 0, 96 MiB", text)
+        self.assertEqual((text.count("| core "), text.count("| w")), (16, 16))
+        self.assertEqual(self.ok(*args, "--draw", "text").decode(), text)
+        svg = self.ok(*args, "--draw", "svg")
+        self.assertEqual(len(xml.dom.minidom.parseString(svg).getElementsByTagName("rect")), 1 + 1 + 2 + 16)
+        self.assertEqual(self.ok(*args, "--draw=svg", "-o", self.path("m.svg")), self.ok(*args))
+        self.assertEqual(self.read("m.svg"), svg)
+        self.refused(2, "--draw", *args, "-o", self.path("x"))
+        self.refused(2, "standard output", *args, "--draw", "--json")
+        self.refused(2, "none of text|svg", *args, "--draw=png")
+
+    def test_plan(self):
+        """A plan of the bundled model agrees with what bench then finds, and nothing is loaded."""
+        plan = self.json("plan", "--json", "-t", "2", "--layout", "packed")
+        bench = self.json("bench", "--json", "-t", "2", "--layout", "packed", "-p", "4", "-n", "4", "-r", "1")
+        self.assertEqual(sum(w["packed_bytes"] for w in plan["weights"]), bench["packed_bytes"])
+        self.assertEqual(sum(w["file_bytes"] for w in plan["weights"]), bench["tensor_bytes"])
+        self.assertTrue(plan["fits"])
+        self.assertEqual((plan["experts_cached_share"], plan["disk_bytes_per_token"]), (1, 0))
+        file = self.json("plan", "--json", "-t", "2", "--layout", "file", "--ctx", "100")
+        self.assertEqual(sum(w["packed_bytes"] for w in file["weights"]), 0)
+        self.assertEqual(sum(w["bytes_per_token"] for w in file["weights"]), file["bytes_per_token"])
+        inspect = self.json("inspect", "--json")
+        self.assertLess(abs(file["bytes_per_token"] / inspect["bytes_per_token"] - 1), 0.1)
+        self.assertLess(file["kv_bytes"], plan["kv_bytes"])
+        if file["mem_bw_gb_s"]:
+            self.assertAlmostEqual(file["decode_tok_s"], file["mem_bw_gb_s"] * 1e9 / file["bytes_per_token"], delta=1)
+        less = file["need_bytes"] - 1000000  # some experts short
+        small = self.json("plan", "--json", "-t", "2", "--layout", "file", "--ctx", "100", "--memory", str(less))
+        self.assertEqual((small["memory_bytes"], small["fits"], small["decode_tok_s"]), (less, False, None))
+        self.assertTrue(0 < small["experts_cached_share"] < 1)
+        self.assertTrue(0 < small["disk_bytes_per_token"] < small["bytes_per_token"])
+        self.assertIn(b"does not fit", self.ok("plan", "--memory", "1M"))
+        self.refused(2, "not a size", "plan", "--memory", "lots")
+        self.refused(2, "0 bytes", "plan", "--memory", "0")
+        self.refused(2, "--ctx 5000", "plan", "--ctx", "5000")
+        self.assertEqual(self.json("plan", "--json", "--config", self.write("conf", "memory = 1G\n"))["memory_bytes"], 1 << 30)
+        self.refused(2, "memory is not in this version", "run", "-p", "x", "--config", self.path("conf"))
+
+
 class Settings(Cli):
     def test_environment_and_config(self):
         self.write("conf", "# mine\ntemp = 0\nthink = off\npredict = 2\n")
@@ -516,7 +612,7 @@ class Settings(Cli):
     def test_mistakes(self):
         self.refused(2, "--help", )
         self.refused(2, "unknown command 'frobnicate'", "frobnicate")
-        for name in ("serve", "ctl", "topo", "plan", "doctor", "tune", "repack", "dials"):
+        for name in ("serve", "ctl", "doctor", "tune", "repack", "dials"):
             self.refused(2, f"{name} is not in this version", name, "--whatever")
         self.refused(2, "--memory is not in this version", "run", "--memory", "1G", "-p", "x")
         self.refused(2, "unknown option --nonsense", "run", "--nonsense")
@@ -530,7 +626,7 @@ class Settings(Cli):
         self.refused(2, "the model has 5 layers", "synth", "x", "--hash-layers", "99")
 
     def test_help_and_version(self):
-        commands = ["run", "chat", "logits", "tokenize", "detokenize", "inspect", "ppl", "bench", "synth"]
+        commands = ["run", "chat", "logits", "tokenize", "detokenize", "inspect", "ppl", "bench", "topo", "plan", "synth"]
         overview = self.ok("--help").decode()
         for name in commands:
             self.assertIn(f"  {name} ", overview)

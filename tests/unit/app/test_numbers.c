@@ -59,6 +59,30 @@ static void expect_list(const char *text, size_t size, size_t want_n, int32_t wa
     free(list);
 }
 
+static void test_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"0", 0},
+                {"4096", 4096},
+                {"512M", 512 << 20},
+                {"1K", 1024},
+                {"12G", UINT64_C(12) << 30},
+                {"1.5GiB", UINT64_C(3) << 29},
+                {"2MB", 2000000},
+                {"1T", UINT64_C(1) << 40}};
+    static const char *const bad[] = {"",    "-1",   "M",    "1m",  "1 G",      "1Gi", "1GBs",
+                                      "1e3", "0x10", "1..5", "12X", "5000000T", "inf"};
+    uint64_t bytes;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_true(number_size(good[i].text, &bytes));
+        assert_int_equal(bytes, good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_false(number_size(bad[i], &bytes));
+}
+
 static void test_lists(void **state)
 {
     (void)state;
@@ -121,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_integers),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_reals),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_bad_lists_name_the_entry),
         cmocka_unit_test(test_a_list_from_a_file),

@@ -1,7 +1,8 @@
 /* The same logits, to the bit, whatever the number of workers, the split of the prompt into chunks, the way back (rewind at
  * every residue of the 4- and 128-blocks, and beyond the reach), through a snapshot, with matrices packed or in the file
- * layout. Judged against one run of one worker, all tokens in one chunk, file layout. */
+ * layout, wherever the workers sit. Judged against one run of one worker, all tokens in one chunk, file layout. */
 #include "kernels/cpu_flags.h"
+#include "platform/os.h"
 #include "tests/support/engine_fixture.h"
 
 enum { TOKENS = 400 };
@@ -70,6 +71,36 @@ static void threads_and_chunks_change_no_bit(void **state)
             }
             free_reference(&r);
         }
+}
+
+/* Bound one to a CPU, all to one CPU, more workers than the machine has CPUs, not bound. */
+static void placements_change_no_bit(void **state)
+{
+    (void)state;
+    unsigned cpu;
+    char one_cpu[64], path[512];
+    assert_true(os_cpus_allowed(&cpu, 1) == 1);
+    snprintf(one_cpu, sizeof one_cpu, "%u,%u,%u", cpu, cpu, cpu);
+    const struct {
+        const char *pin;
+        unsigned n_threads;
+    } places[] = {{"auto", 0}, {one_cpu, 0}, {one_cpu, 5}, {"off", 5}, {"auto", 1}};
+    struct reference r = make_reference("nano-quant", KERN_KV_F16);
+    snprintf(path, sizeof path, "%s/golden/nano-quant.gguf", MC_TEST_DATA);
+    for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+        const struct engine_options opt = {.model_path = path, .n_threads = places[p].n_threads, .pin = places[p].pin};
+        struct engine *e = NULL;
+        struct mc_err err;
+        if (engine_open(&opt, &e, &err)) fail_msg("%s", err.msg);
+        struct session *s = fixture_session(e, TOKENS, 64, KERN_KV_F16);
+        fixture_append(s, r.ids, 70);
+        assert_logits_at(s, &r, 69);
+        for (uint32_t n = 70; n < 75; n++) fixture_append(s, r.ids + n, 1);
+        assert_logits_at(s, &r, 74);
+        session_destroy(s);
+        engine_close(e);
+    }
+    free_reference(&r);
 }
 
 static void layouts_change_no_bit(void **state)
@@ -252,11 +283,15 @@ static void a_common_prefix_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_and_chunks_change_no_bit),  cmocka_unit_test(layouts_change_no_bit),
+        cmocka_unit_test(threads_and_chunks_change_no_bit),
+        cmocka_unit_test(placements_change_no_bit),
+        cmocka_unit_test(layouts_change_no_bit),
         cmocka_unit_test(appends_of_any_size_change_no_bit),
 #ifndef __SANITIZE_THREAD__
-        cmocka_unit_test(rewind_to_every_residue_is_exact),  cmocka_unit_test(rewind_beyond_the_reach_runs_the_tokens_again),
-        cmocka_unit_test(a_snapshot_brings_the_state_back),  cmocka_unit_test(a_common_prefix_is_kept),
+        cmocka_unit_test(rewind_to_every_residue_is_exact),
+        cmocka_unit_test(rewind_beyond_the_reach_runs_the_tokens_again),
+        cmocka_unit_test(a_snapshot_brings_the_state_back),
+        cmocka_unit_test(a_common_prefix_is_kept),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -530,6 +530,35 @@ static void a_v1_limit_is_found_in_a_container(void **state)
     clear_root();
 }
 
+static void cpu_quotas_of_both_versions_count(void **state)
+{
+    (void)state;
+    clear_root();
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), UINT64_MAX);
+    put_text(ROOT "/proc/self/cgroup", "0::/a/b\n");
+    put_text(ROOT "/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), UINT64_MAX);
+    put_text(ROOT "/sys/fs/cgroup/a/cpu.max", "765000 100000\n");
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), 7650);
+    put_text(ROOT "/sys/fs/cgroup/a/b/cpu.max", "1 1000000\n"); /* the least of all levels, and never nothing */
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), 1);
+    put_text(ROOT "/sys/fs/cgroup/a/b/cpu.max", "50000\n"); /* no period: no quota */
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), 7650);
+    clear_root();
+    put_text(ROOT "/proc/self/cgroup", "3:cpu,cpuacct:/docker/0123\n4:cpuset:/\n0::/\n");
+    put_text(ROOT "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+    put_text(ROOT "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "50000\n");
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), UINT64_MAX);
+    put_text(ROOT "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "125000\n");
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), 2500);
+    put_text(ROOT "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+    put_text(ROOT "/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), 1000);
+    put_text(ROOT "/sys/fs/cgroup/cpu/cpu.cfs_period_us", "0\n");
+    assert_int_equal(linux_cgroup_cpu_milli(ROOT), 2500);
+    clear_root();
+}
+
 static void numbers_are_found_in_lines(void **state)
 {
     (void)state;
@@ -560,6 +589,7 @@ int main(void)
         cmocka_unit_test(the_table_of_maps_has_an_end),
         cmocka_unit_test(a_v2_limit_counts_on_every_level),
         cmocka_unit_test(a_v1_limit_is_found_in_a_container),
+        cmocka_unit_test(cpu_quotas_of_both_versions_count),
         cmocka_unit_test(numbers_are_found_in_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

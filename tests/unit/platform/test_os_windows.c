@@ -156,6 +156,9 @@ static void check_ryzen(const char *name)
         assert_int_equal(rows[i].l3, i / 16);
         assert_int_equal(rows[i].package, 0);
         assert_int_equal(rows[i].node, 0);
+        assert_int_equal(rows[i].l1d_bytes, 48 << 10);
+        assert_int_equal(rows[i].l2_bytes, 1 << 20);
+        assert_int_equal(rows[i].l3_bytes, 32 << 20);
     }
 }
 

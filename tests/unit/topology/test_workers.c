@@ -82,12 +82,43 @@ static void take_shares(void *arg, struct worker *w)
     struct tasks *const k = arg;
     for (unsigned stretch = 0; stretch < ARRAY_LEN(k->taken); stretch++) {
         for (unsigned i = 0; i < w->count && !(stretch == 1 && w->id == 0 && w->count > 1); i++) {
-            const unsigned owner = (w->id + i) % w->count;
+            const unsigned owner = w->help[i];
             const uint32_t from = TASKS * owner * owner / w->count / w->count;
             const uint32_t to = TASKS * (owner + 1) * (owner + 1) / w->count / w->count;
-            for (uint32_t n; (n = workers_take(w, owner)) < to - from;) k->taken[stretch][from + n]++;
+            for (uint32_t n; (n = workers_take(w, owner, to - from)) < to - from;) k->taken[stretch][from + n]++;
         }
         workers_sync(w);
+    }
+}
+
+/* Groups of different sizes, of one, and all of one; numbers that do not ascend. Nobody is bound, so any machine will do. */
+static void groups_meet_like_one_team(void **state)
+{
+    (void)state;
+    static const struct placement places[] = {
+        {.n = 2, .group = {0, 1}, .n_groups = 2},
+        {.n = 3, .group = {0, 0, 1}, .n_groups = 2},
+        {.n = 6, .group = {0, 0, 0, 1, 1, 2}, .n_groups = 3, .shared = true},
+        {.n = 8, .group = {0, 1, 2, 3, 4, 5, 6, 7}, .n_groups = 8, .shared = true},
+        {.n = 8, .group = {1, 0, 1, 0, 1, 0, 1, 0}, .n_groups = 2, .shared = true},
+    };
+    for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+        struct workers *t;
+        struct rounds r = {{0}, {0}};
+        struct tasks k = {{{0}}};
+        assert_int_equal(workers_create(&places[p], &t, NULL), MC_OK);
+        for (unsigned run = 0; run < 3; run++) workers_run(t, walk, &r);
+        for (unsigned i = 0; i < WORKERS_MAX; i++) {
+            assert_int_equal(r.cell[i], i < places[p].n ? 3 * ROUNDS : 0);
+            assert_int_equal(r.bad[i], 0);
+        }
+        workers_run(t, take_shares, &k);
+        for (unsigned s = 0; s < ARRAY_LEN(k.taken); s++)
+            for (unsigned i = 0; i < TASKS; i++) assert_int_equal(k.taken[s][i], 1);
+        workers_run(t, take, &k);
+        for (unsigned s = 0; s < ARRAY_LEN(k.taken); s++)
+            for (unsigned i = 0; i < TASKS; i++) assert_int_equal(k.taken[s][i], 2);
+        workers_destroy(t);
     }
 }
 
@@ -104,6 +135,28 @@ static void each_task_of_a_share_is_taken_once(void **state)
         }
         workers_destroy(t);
     }
+}
+
+static void note_help(void *arg, struct worker *w)
+{
+    uint16_t *const order = (uint16_t *)arg + 8 * w->id;
+    memcpy(order, w->help, w->count * sizeof *order);
+}
+
+/* Two nodes, three L3 groups: 0 1 | 2 3 on one node, 4 5 on the other. */
+static void near_workers_are_helped_first(void **state)
+{
+    (void)state;
+    static const struct placement place = {
+        .n = 6, .group = {0, 0, 1, 1, 2, 2}, .node = {0, 0, 0, 0, 1, 1}, .n_groups = 3, .shared = true};
+    static const uint16_t want[6][8] = {{0, 1, 2, 3, 4, 5}, {1, 0, 2, 3, 4, 5}, {2, 3, 0, 1, 4, 5},
+                                        {3, 2, 0, 1, 4, 5}, {4, 5, 0, 1, 2, 3}, {5, 4, 0, 1, 2, 3}};
+    uint16_t order[6][8] = {{0}};
+    struct workers *t;
+    assert_int_equal(workers_create(&place, &t, NULL), MC_OK);
+    workers_run(t, note_help, order);
+    workers_destroy(t);
+    assert_memory_equal(order, want, sizeof want);
 }
 
 static void each_task_is_taken_once(void **state)
@@ -205,6 +258,8 @@ int main(void)
         cmocka_unit_test(syncs_order_everything),
         cmocka_unit_test(each_task_is_taken_once),
         cmocka_unit_test(each_task_of_a_share_is_taken_once),
+        cmocka_unit_test(near_workers_are_helped_first),
+        cmocka_unit_test(groups_meet_like_one_team),
         cmocka_unit_test(runs_follow_each_other),
         cmocka_unit_test(a_team_that_never_ran_can_go),
         cmocka_unit_test(a_worker_that_cannot_be_bound_runs),

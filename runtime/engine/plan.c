@@ -1,0 +1,170 @@
+/* plan.c - see plan.h
+ *
+ * The walk over the matrices is that of resident_create: same order, same budget, same measurements, nothing written. */
+#include "runtime/engine/plan.h"
+
+#include "io/weights/weights.h"
+#include "kernels/pack.h"
+#include "platform/os.h"
+#include "runtime/engine/engine_private.h"
+#include "runtime/engine/layout_choice.h"
+#include "topology/workers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CTX_DEFAULT = 8192 };
+
+struct walk {
+    struct engine *e;
+    struct workers *team;
+    struct engine_plan *plan;
+    enum engine_layout layout;
+    uint64_t budget, packed;
+    enum { NOT_KNOWN, PACK, LEAVE } choice[QUANT_TYPE_COUNT];
+};
+
+const char *plan_class_name(enum plan_class_id id)
+{
+    static const char *const names[PLAN_CLASSES] = {"layers", "routed experts", "head", "tables and vectors"};
+    return (unsigned)id < PLAN_CLASSES ? names[id] : "none";
+}
+
+/* A form that takes more memory than the file's must be faster for it. */
+static bool pays(struct walk *w, const struct matrix *m, uint64_t bytes)
+{
+    if (w->layout == ENGINE_LAYOUT_PACKED || bytes <= matrix_bytes(m) / 20 * 21) return true;
+    if (w->choice[m->type] == NOT_KNOWN) {
+        const struct layout_speed s = layout_measure(&w->e->kern, w->team, m);
+        if (s.file <= 0) return true; /* too small to be measured */
+        w->choice[m->type] = s.packed >= s.file ? PACK : LEAVE;
+    }
+    return w->choice[m->type] == PACK;
+}
+
+/* Memory of the packed form, 0 where it stays as it is. */
+static uint64_t packed_bytes(struct walk *w, const struct matrix *m)
+{
+    if (w->layout == ENGINE_LAYOUT_FILE || w->e->exact || !w->e->kern.packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
+    const uint64_t bytes = (uint64_t)kern_pack_group_bytes(m->type, m->k) * (m->rows / KERN_PACK_ROWS) * m->count;
+    return bytes && pays(w, m, bytes) && w->packed + bytes <= w->budget ? bytes : 0;
+}
+
+/* Read only where the indexer has to choose. */
+static bool is_index_query(const struct model *m, const struct matrix *matrix)
+{
+    for (uint32_t il = 0; il < m->shape.n_layer; il++)
+        if (matrix == &m->layers[il].index_q_b || matrix == &m->layers[il].index_proj) return true;
+    return false;
+}
+
+static void visit(void *user, struct matrix *m)
+{
+    struct walk *const w = user;
+    const struct model *const model = &w->e->model;
+    const bool is_routed = m->count > 1;
+    struct plan_class *const c = &w->plan->weights[m == &model->output ? PLAN_HEAD : is_routed ? PLAN_EXPERTS : PLAN_LAYERS];
+    const uint64_t file = matrix_bytes(m), packed = packed_bytes(w, m), memory = packed ? packed : file;
+    const uint64_t used = is_index_query(model, m) ? 0 : is_routed ? model->shape.n_used : 1;
+    w->packed += packed;
+    c->file_bytes += file;
+    c->packed_bytes += packed;
+    c->packed_file_bytes += packed ? file : 0;
+    c->mapped_bytes += packed ? 0 : file;
+    c->token_bytes += memory / m->count * used;
+    c->token_file_bytes += file / m->count * used;
+}
+
+/* What no product reads: all that the file has beside the matrices, all that a token reads beside them. */
+static void add_rest(const struct engine *e, struct engine_plan *p)
+{
+    struct plan_class *const rest = &p->weights[PLAN_REST];
+    rest->file_bytes = e->facts.tensor_bytes;
+    rest->token_bytes = e->facts.token_bytes_layers + e->facts.token_bytes_head;
+    for (unsigned i = 0; i < PLAN_REST; i++) {
+        rest->file_bytes -= p->weights[i].file_bytes;
+        rest->token_bytes -= p->weights[i].token_file_bytes;
+    }
+    rest->mapped_bytes = rest->file_bytes;
+    rest->token_file_bytes = rest->token_bytes;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static double share(uint64_t part, uint64_t all)
+{
+    return all ? (double)part / (double)all : 1;
+}
+
+/* What is packed, the cache and the activations are there for good. Mapped weights share what is left: first those that every
+ * token reads, then experts. */
+static void fill_memory(struct engine_plan *p)
+{
+    const struct plan_class *const experts = &p->weights[PLAN_EXPERTS];
+    uint64_t packed = 0, mapped = 0, token = 0; /* mapped, and what a token reads of it: without experts */
+    for (unsigned i = 0; i < PLAN_CLASSES; i++) {
+        packed += p->weights[i].packed_bytes;
+        if (i == PLAN_EXPERTS) continue;
+        mapped += p->weights[i].mapped_bytes;
+        token += min_u64(p->weights[i].mapped_bytes, p->weights[i].token_file_bytes);
+    }
+    p->hugepage_bytes = packed + p->session.kv_bytes + p->session.activation_bytes;
+    const uint64_t fixed = packed + p->session.total_bytes;
+    p->need_bytes = fixed + mapped + experts->mapped_bytes;
+    p->fits = p->need_bytes <= p->memory_bytes;
+    const uint64_t room = p->memory_bytes > fixed ? p->memory_bytes - fixed : 0;
+    const uint64_t dense = min_u64(mapped, room), routed = min_u64(experts->mapped_bytes, room - dense);
+    p->resident_bytes = packed - experts->packed_bytes + dense;
+    p->expert_cache_bytes = experts->packed_bytes + routed;
+    p->experts_cached = share(experts->packed_file_bytes + routed, experts->file_bytes);
+    p->token_disk_bytes =
+        (uint64_t)((double)experts->token_file_bytes * (1 - p->experts_cached) + (double)token * (1 - share(dense, mapped)));
+}
+
+/* Cache that a token reads at the end of the context; the cache's memory is taken but not touched. */
+static enum mc_code count_kv(const struct engine *e, const struct session_options *session, struct engine_plan *p,
+                             struct mc_err *err)
+{
+    struct kv_cache kv;
+    if (p->session.kv_bytes > p->memory_bytes) return MC_OK; /* it does not fit, whatever it reads */
+    const enum kern_kv form = e->exact ? KERN_KV_F32 : session->kv;
+    const enum mc_code code = kv_cache_init(&kv, &e->model.shape, form, p->n_ctx, 1, err);
+    if (code) return code;
+    p->token_kv_bytes = kv_cache_token_bytes(&kv, p->n_ctx - 1);
+    if (kv_index_needed(&e->model.shape, p->n_ctx - 1)) p->token_kv_bytes += model_index_bytes(&e->model);
+    kv_cache_deinit(&kv);
+    return MC_OK;
+}
+
+enum mc_code engine_plan_make(const struct engine_options *opt, const struct session_options *session, uint64_t memory_bytes,
+                              struct workers *team, struct engine_plan *out, struct mc_err *err)
+{
+    struct engine_plan p = {.n_threads = workers_count(team)};
+    struct session_options so = *session;
+    struct walk w = {.team = team, .plan = &p};
+    p.memory_bytes = memory_bytes ? memory_bytes : os_memory_available_bytes();
+    w.budget = engine_pack_budget(p.memory_bytes);
+    enum mc_code code = engine_read_layout(opt->layout, &w.layout, err);
+    if (code) return code;
+    struct engine *const e = calloc(1, sizeof *e);
+    if (!e) return mc_fail(err, MC_ENOMEM, 0, "out of memory for the plan");
+    w.e = e;
+    e->facts.n_threads = p.n_threads;
+    code = engine_bind(opt, e, err);
+    if (!code && !so.n_ctx) so.n_ctx = e->model.shape.n_ctx_max < CTX_DEFAULT ? e->model.shape.n_ctx_max : CTX_DEFAULT;
+    p.n_ctx = so.n_ctx;
+    if (!code) code = session_memory_estimate(e, &so, &p.session, err);
+    if (!code) code = count_kv(e, &so, &p, err);
+    if (!code) {
+        p.isa = e->kern.isa;
+        model_each_matrix(&e->model, visit, &w);
+        add_rest(e, &p);
+        fill_memory(&p);
+    }
+    engine_close(e);
+    if (!code) *out = p;
+    return code;
+}
