@@ -1,31 +1,182 @@
 #!/bin/sh
-# The launcher: builds modchip when that has not been done (installing what is missing), then runs it with the arguments given.
-#   scripts/modchip.sh run -p "Hello!"        scripts/modchip.sh chat -m MODEL.gguf
-# Without arguments: a chat with the bundled model on a terminal, a one-line demonstration elsewhere.
+# The launcher: modchip.sh [--setup | --no-setup] [--dry-run] [COMMAND OPTIONS...]
+#   modchip.sh run -p "Hello!"        modchip.sh chat -m MODEL.gguf --ctx 32768        modchip.sh --setup chat -m MODEL.gguf
+# Builds modchip when that has not been done (installing what is missing), then runs it with the command and options given; without
+# a command: a chat with the bundled model on a terminal, a one-line demonstration elsewhere.
+#   --setup     for run, chat, serve and bench: reserves the huge pages that the model needs and sets the CPU governor to
+#               "performance", and puts both back when the program ends. Needs root or sudo
+#   --no-setup  changes nothing and does not ask. Without either it asks on a terminal, where something would help
+#   --dry-run   says what would be done, and does nothing but build
+# From the environment: MODCHIP_PROGRAM (run this program, build nothing).
 set -eu
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 build=$root/build/release
-program=$build/modchip
+program=${MODCHIP_PROGRAM:-$build/modchip}
+system=${MODCHIP_SYSROOT:-} # another tree of /sys: for tests
+
+say() { echo "modchip.sh: $1" >&2; }
+fail() { say "$1"; exit "${2:-1}"; }
 
 # Sources newer than the program: somebody has pulled or edited.
 stale() {
     [ -n "$(find "$root/CMakeLists.txt" "$root/runtime" "$root/kernels" "$root/topology" "$root/io" "$root/platform" -newer "$program" -type f 2>/dev/null | head -n 1)" ]
 }
 
-if [ ! -x "$program" ] || { [ -w "$program" ] && stale; }; then
+build() {
     "$root/scripts/install_deps.sh" run
     echo "building modchip (some minutes the first time)" >&2
     log=$(mktemp)
     if ! { cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release && cmake --build "$build" --target modchip; } >"$log" 2>&1; then
         tail -20 "$log" >&2
-        echo "modchip.sh: the build failed; full log: $log" >&2
-        exit 1
+        fail "the build failed; full log: $log"
     fi
     rm -f "$log"
     touch "$program" # a newer file need not have changed it
+}
+
+setup=ask dry=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --setup) setup=yes ;;
+    --no-setup) setup=no ;;
+    --dry-run) dry=1 ;;
+    *) break ;;
+    esac
+    shift
+done
+
+if [ -n "${MODCHIP_PROGRAM:-}" ]; then
+    [ -x "$program" ] || fail "$program: no such program (MODCHIP_PROGRAM)"
+elif [ ! -x "$program" ] || { [ -w "$program" ] && stale; }; then
+    build
 fi
 
 if [ $# -eq 0 ]; then
     if [ -t 0 ] && [ -t 1 ]; then set -- chat; else set -- run -p "Hello!" --think off --temp 0; fi
 fi
-exec "$program" "$@"
+case $1 in
+run | chat | serve | bench) ;;
+*)
+    [ "$setup" != yes ] || fail "--setup prepares run, chat, serve and bench; '$1' needs nothing" 2
+    setup=no
+    ;;
+esac
+
+# ---- what would help ----
+
+governors() { # the CPUs' files whose governor is another one
+    for g in "$system"/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor; do
+        [ -e "$g" ] || continue
+        grep -qw performance "${g%governor}available_governors" 2>/dev/null && [ "$(cat "$g")" != performance ] && echo "$g"
+    done
+    return 0
+}
+
+# What the plan of these options says, with the options that it knows.
+plan_bytes() {
+    shift # the command
+    set -- "$@" --
+    while [ "$1" != -- ]; do
+        case $1 in
+        -m | -t | --pin | --ctx | --batch | --kv | --memory | --layout | --isa | --config)
+            [ "$2" = -- ] || { set -- "$@" "$1" "$2"; shift; }
+            ;;
+        --help) return ;;
+        esac
+        shift
+    done
+    shift
+    "$program" plan --json --quiet "$@" 2>/dev/null | sed -n 's/.*"hugepage_bytes": *\([0-9]*\).*/\1/p'
+}
+
+free_pool() { # bytes
+    total=0
+    for f in "$system"/sys/kernel/mm/hugepages/hugepages-*kB/free_hugepages; do
+        [ -e "$f" ] || continue
+        kb=${f%kB/*}
+        total=$((total + $(cat "$f") * ${kb##*-} * 1024))
+    done
+    echo $total
+}
+
+as_root() {
+    if [ -n "$system" ] || [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+can_be_root() { [ -n "$system" ] || [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1; }
+
+pages='' slow=''
+if [ "$setup" = yes ] || [ -n "$dry" ] || { [ "$setup" = ask ] && [ -t 0 ] && [ -t 2 ] && can_be_root; }; then
+    bytes=0
+    [ "$setup" = no ] || bytes=$(plan_bytes "$@") || bytes=0
+    # Below a gigabyte the pages are cleared before anybody waits for them.
+    if [ "${bytes:-0}" -gt 1073741824 ] && [ "$(free_pool)" -lt "$bytes" ]; then pages=$((bytes / 1048576 + 2))M; fi
+    [ "$setup" = no ] || slow=$(governors)
+fi
+
+if [ -n "$dry" ]; then
+    echo "program: $program"
+    echo "arguments:$(for a in "$@"; do printf " '%s'" "$a"; done)"
+    [ -z "$pages" ] || echo "huge pages: reserve $pages, release them at the end$([ "$setup" = yes ] || echo ' (with --setup, or when asked)')"
+    [ -z "$slow" ] || echo "governor: performance on $(echo "$slow" | wc -l) CPUs, put back at the end$([ "$setup" = yes ] || echo ' (with --setup, or when asked)')"
+    [ -n "$pages$slow" ] || echo "system: nothing to change"
+    exit 0
+fi
+[ -n "$pages$slow" ] || exec "$program" "$@"
+
+if [ "$setup" = ask ]; then
+    say "would help while the program runs:${pages:+ $pages of reserved huge pages (loads faster);}${slow:+ CPU governor performance}"
+    printf 'Do it now, and put it back at the end? [y/N] ' >&2
+    read -r answer || answer=n
+    case $answer in
+    [yY]*) ;;
+    *) exec "$program" "$@" ;;
+    esac
+fi
+can_be_root || fail "--setup needs root or sudo"
+
+# ---- prepare, run, put back ----
+
+saved='' reserved=''
+restore() {
+    trap '' INT TERM HUP
+    [ -z "$reserved" ] || as_root "$root/scripts/hugepages.sh" release >/dev/null || say "huge pages stay reserved: sudo $root/scripts/hugepages.sh release"
+    echo "$saved" | while read -r file governor; do
+        [ -z "$file" ] || as_root sh -c 'echo "$1" >"$2"' sh "$governor" "$file" || say "$file was $governor before"
+    done
+}
+trap restore EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+if [ -n "$pages" ]; then
+    # Pages that were reserved before belong to somebody else, who will release them.
+    had=''
+    [ ! -s "$system/run/modchip-hugepages" ] || had=1
+    if as_root "$root/scripts/hugepages.sh" reserve "$pages" >&2; then
+        [ -n "$had" ] || reserved=1
+    else
+        say "goes on without reserved huge pages"
+    fi
+fi
+for file in $slow; do
+    governor=$(cat "$file")
+    if as_root sh -c 'echo performance >"$1"' sh "$file"; then
+        saved="$saved
+$file $governor"
+    else
+        say "cannot set $file; goes on"
+    fi
+done
+
+# In the background, so that a signal to the launcher reaches the program at once; its input is the launcher's.
+exec 3<&0
+"$program" "$@" <&3 3<&- &
+child=$!
+trap : INT # a terminal sends it to the program too
+trap 'kill -TERM $child 2>/dev/null || true' TERM HUP
+code=0
+wait $child || code=$?
+while kill -0 $child 2>/dev/null; do # the wait was cut short by a signal
+    code=0
+    wait $child || code=$?
+done
+exit $code

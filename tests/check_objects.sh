@@ -4,7 +4,7 @@
 #   tests/check_objects.sh BUILD_DIR        exit 0: clean, 1: findings, 2: cannot check
 #
 # 1. Only the folders avx2 and avx512 hold ymm, zmm or FMA instructions: elsewhere they would end the program on an older CPU.
-# 2. avx2 holds no zmm and no mask registers.
+# 2. avx2 holds no zmm and no mask registers, and VNNI only where it is compiled once more as avx2_vnni.
 # 3. Symbols that leave those folders carry the folder's name: a second copy of a shared function, compiled for a newer CPU, could
 #    be the one the linker keeps.
 # 4. Windows objects hold no aligned vector moves to the stack: it is 16-byte aligned there and GCC cannot realign it.
@@ -31,13 +31,15 @@ for o in $objects; do
     checked=$((checked + 1))
     case $o in
     */kernels/avx512/*) isa=avx512 ;;
+    */mc_kernels_avx2_vnni.dir/*) isa=avx2_vnni ;;
     */kernels/avx2/*) isa=avx2 ;;
     *) isa=none ;;
     esac
     case $isa in
     none) complain "$o" "vector instructions outside avx2 and avx512" "$(echo "$code" | grep -E '%[yz]mm|%k[0-7]|vfn?m(add|sub)')" ;;
-    avx2) complain "$o" "AVX-512 instructions" "$(echo "$code" | grep -E '%zmm|%k[0-7]|%[xy]mm(1[6-9]|2[0-9]|3[01])')" ;;
+    avx2*) complain "$o" "AVX-512 instructions" "$(echo "$code" | grep -E '%zmm|%k[0-7]|%[xy]mm(1[6-9]|2[0-9]|3[01])')" ;;
     esac
+    [ $isa = avx2 ] && complain "$o" "VNNI instructions" "$(echo "$code" | grep -E 'vpdp(bu|ws)sds? ')"
     if [ $isa != none ]; then
         complain "$o" "symbols that leave the folder without its name" \
             "$($nm --defined-only --extern-only "$o" | grep -Ev " _?(kern_init_)?${isa}_?")"

@@ -69,6 +69,7 @@ static void load(const char *description, struct machine *m)
     if (is_set && hwloc_topology_load(topology) == 0) read_topology(topology, m);
     hwloc_topology_destroy(topology);
     m->n_cpuset = m->n;
+    machine_distrust_l3(m);
 }
 
 enum mc_code discover_described(const char *description, struct machine *out, struct mc_err *err)
@@ -88,6 +89,7 @@ static void load(const char *description, struct machine *m)
     (void)description;
     memset(m, 0, sizeof *m);
     m->n = m->n_present = m->n_cpuset = (unsigned)os_cpu_rows(m->cpu, MACHINE_CPUS_MAX);
+    machine_distrust_l3(m);
 }
 
 enum mc_code discover_described(const char *description, struct machine *out, struct mc_err *err)

@@ -70,7 +70,7 @@ static struct group_key key_of(const struct os_cpu_row *row, bool has_l3)
 
 static void make_groups(struct machine *m)
 {
-    struct group_key key[MACHINE_CPUS_MAX];
+    struct group_key key[MACHINE_CPUS_MAX] = {{0, 0, 0}};
     bool has_l3 = false;
     for (unsigned i = 0; i < m->n; i++) has_l3 |= m->cpu[i].l3 != OS_CPU_NONE;
     for (unsigned i = 0; i < m->n; i++) key[i] = key_of(&m->cpu[i], has_l3);
@@ -85,10 +85,15 @@ static void make_groups(struct machine *m)
     }
 }
 
-void machine_index(struct machine *m)
+void machine_distrust_l3(struct machine *m)
 {
     count_siblings(m);
     if (l3_is_private(m))
         for (unsigned i = 0; i < m->n; i++) m->cpu[i].l3 = OS_CPU_NONE;
+}
+
+void machine_index(struct machine *m)
+{
+    count_siblings(m);
     make_groups(m);
 }

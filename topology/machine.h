@@ -26,7 +26,11 @@ struct machine {
     unsigned n_groups;
 };
 
-/* Fills group, sibling and n_groups from cpu[0..n), and takes back an l3 that means nothing (l3 = OS_CPU_NONE). */
+/* Takes back the L3 ids (OS_CPU_NONE) where they mean nothing. To be called with all the CPUs that can be seen: of an affinity
+ * mask alone one could not tell. */
+void machine_distrust_l3(struct machine *m);
+
+/* Fills group, sibling and n_groups from cpu[0..n). */
 void machine_index(struct machine *m);
 
 /* Different ids (not OS_CPU_NONE) among the CPUs; `field` is offsetof(struct os_cpu_row, core) or another of its ids. */

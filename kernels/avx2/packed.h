@@ -23,20 +23,38 @@
 #include <immintrin.h>
 #include <string.h>
 
+/* These files are compiled twice, the second time for CPUs with 256-bit VNNI, where vpdpbusd makes int32 sums of four products
+ * each: nothing saturates, so that neither `depth` nor flips are needed. PLAIN_ONLY: formats that gain less than a tenth. */
+#if defined(__AVXVNNI__)
+#define VNNI              1
+#define PACKED_NAME(name) avx2_vnni_##name
+#define PLAIN_ONLY(...)
+#else
+#define VNNI              0
+#define PACKED_NAME(name) avx2_##name
+#define PLAIN_ONLY(...)   __VA_ARGS__
+#endif
+
 enum {
     PACKED_DIRECT_COLS = 4,
-    PACKED_GROUPS = 4,     /* that advance together where codes go straight to the product */
-    PACKED_COLS = 64,      /* columns that share an unpacked tile */
-    PACKED_TILE_COLS = 3,  /* at a time: 2 halves x 3 columns of int16 and int32 sums fill the registers */
+    PACKED_GROUPS = 4, /* that advance together where codes go straight to the product */
+    PACKED_COLS = 64,  /* columns that share an unpacked tile */
+    /* at a time: 2 halves x 3 columns of int16 and int32 sums fill the registers, or 2 x 6 of int32 sums alone */
+    PACKED_TILE_COLS = VNNI ? 6 : 3,
     PACKED_FLIPPED = 8192, /* columns of weights x columns of activations, where few of these are flipped at a time */
     PACKED_AHEAD = 2048,   /* bytes from the line in use to the one that is asked for */
 };
 
 void avx2_init_packed_steps(struct kern_table *t);
+void avx2_vnni_init_packed_steps(struct kern_table *t);
 void avx2_init_packed_kquant(struct kern_table *t);
+void avx2_vnni_init_packed_kquant(struct kern_table *t);
 void avx2_init_packed_iq2(struct kern_table *t);
+void avx2_vnni_init_packed_iq2(struct kern_table *t);
 void avx2_init_packed_iq4(struct kern_table *t);
+void avx2_vnni_init_packed_iq4(struct kern_table *t);
 void avx2_init_packed_ternary(struct kern_table *t);
+void avx2_vnni_init_packed_ternary(struct kern_table *t);
 
 /* ---- loads ---- */
 
@@ -102,6 +120,26 @@ MC_INLINE __m256i add_32(__m256i a, __m256i b)
     __m256i sum = _mm256_add_epi32(a, b);
     MC_OPAQUE_VECTOR(sum);
     return sum;
+}
+
+/* Plus products of bytes, four to a lane; without VNNI exact for codes below 128 only. */
+MC_INLINE __m256i add_bytes(__m256i sum, __m256i code, __m256i a)
+{
+#if VNNI
+    return _mm256_dpbusd_avx_epi32(sum, code, a);
+#else
+    return add_32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(code, a), _mm256_set1_epi16(1)));
+#endif
+}
+
+/* Plus products of words, two to a lane. */
+MC_INLINE __m256i add_words(__m256i sum, __m256i a, __m256i b)
+{
+#if VNNI
+    return _mm256_dpwssd_avx_epi32(sum, a, b);
+#else
+    return add_32(sum, _mm256_madd_epi16(a, b));
+#endif
 }
 
 /* ---- codes of columns 4v .. 4v + 3, v < 8, from half lines of 32 columns at p ---- */
@@ -214,7 +252,7 @@ MC_INLINE __m256i products(bool flipped, __m256i code, const char *a)
 
 struct packed_tile {
     MC_ALIGNED(64) uint8_t q[64][64];     /* unsigned bytes, columns 4v .. 4v + 3 */
-    MC_ALIGNED(64) int16_t scale[16][32]; /* integer scale of each sub-block, twice in each lane */
+    MC_ALIGNED(64) int16_t scale[16][32]; /* integer scale of each sub-block, twice in each lane (VNNI: as a dword) */
     MC_ALIGNED(64) int16_t pair[16][32];  /* factors of two neighbouring activation sums each */
     MC_ALIGNED(64) float d[16][16];       /* scale of each step, or of the block in d[0] */
     MC_ALIGNED(64) float m[8][16];        /* minimum */
@@ -234,6 +272,24 @@ MC_INLINE void ask_columns(const void *const *rows, size_t cols, size_t at)
         for (size_t i = 0; i < 256; i += 64) _mm_prefetch((const char *)rows[c] + at + i, _MM_HINT_T1);
 }
 
+/* A table of functions for 1 .. PACKED_TILE_COLS columns, each defined by COLUMNS(shape, columns, constants). */
+#if VNNI
+#define PACKED_SHAPE(shape, ...)                                                                                               \
+    COLUMNS(shape, 1, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 2, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 3, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 4, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 5, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 6, __VA_ARGS__)                                                                                             \
+    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3, shape##_4, shape##_5, shape##_6};
+#else
+#define PACKED_SHAPE(shape, ...)                                                                                               \
+    COLUMNS(shape, 1, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 2, __VA_ARGS__)                                                                                             \
+    COLUMNS(shape, 3, __VA_ARGS__)                                                                                             \
+    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3};
+#endif
+
 /* One column of activations at some block: codes, scales, and what the bias is multiplied with. */
 struct packed_act {
     const char *q, *d, *sums, *s;
@@ -249,18 +305,65 @@ struct packed_steps {
     bool minimum;   /* + m * s */
     bool flipped;   /* flipped activations, which have int32 sums to start with */
 };
-void avx2_packed_steps_tile(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
-                            const struct packed_act *x, bool first, size_t n, size_t cols);
+void PACKED_NAME(steps_tile)(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
+                             const struct packed_act *x, bool first, size_t n, size_t cols);
 
 /* Formats of q8_K rows. */
 struct packed_block {
-    unsigned sub;   /* columns under one entry of scale: 16, 32 or 128 */
+    unsigned sub;   /* columns under one entry of scale: 16, 32 or 128; 256: the bytes carry the scales */
     unsigned depth; /* code vectors that fit an int16 sum */
     unsigned pairs; /* entries of pair */
     bool minimum;   /* pairs make the minimum; else they are added to the sum */
     bool flipped;
 };
-void avx2_packed_block_tile(const struct packed_tile *t, struct packed_block law, float *const *y, size_t r0,
-                            const struct packed_act *x, bool first, size_t cols);
+void PACKED_NAME(block_tile)(const struct packed_tile *t, struct packed_block law, float *const *y, size_t r0,
+                             const struct packed_act *x, bool first, size_t cols);
+
+/* ---- the products ---- */
+
+struct job {
+    float *const *y;
+    const uint8_t *w;
+    size_t k, head, bytes; /* of a group */
+};
+
+typedef void (*few_fn)(const struct job *j, const void *const *x, size_t groups);
+typedef void (*many_fn)(const struct job *j, const void *const *x, size_t groups, size_t cols);
+
+MC_INLINE void packed_matmul(enum quant_type type, const few_fn few[PACKED_DIRECT_COLS], many_fn many, float *const *y,
+                             const void *w, const void *const *x, size_t k, size_t rows, size_t cols)
+{
+    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
+        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
+        const struct job j = {y + c0, w, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k)};
+        if (n <= PACKED_DIRECT_COLS)
+            few[n - 1](&j, x + c0, rows / 16);
+        else
+            many(&j, x + c0, rows / 16, n);
+    }
+}
+
+/* From few_columns and many_columns of a file. One function for each way: register allocation falls apart when they share one.
+ */
+#define PACKED_FEW(name, NAME, n)                                                                                              \
+    static MC_NOINLINE void few_##name##_##n(const struct job *j, const void *const *x, size_t groups)                         \
+    {                                                                                                                          \
+        few_columns(QUANT_##NAME, n, j, x, groups);                                                                            \
+    }
+#define PACKED_MATMUL(name, NAME)                                                                                              \
+    PACKED_FEW(name, NAME, 1)                                                                                                  \
+    PACKED_FEW(name, NAME, 2)                                                                                                  \
+    PACKED_FEW(name, NAME, 3)                                                                                                  \
+    PACKED_FEW(name, NAME, 4)                                                                                                  \
+    static MC_NOINLINE void many_##name(const struct job *j, const void *const *x, size_t groups, size_t cols)                 \
+    {                                                                                                                          \
+        many_columns(QUANT_##NAME, j, x, groups, cols);                                                                        \
+    }                                                                                                                          \
+    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
+    {                                                                                                                          \
+        static const few_fn few[] = {few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4};                          \
+        packed_matmul(QUANT_##NAME, few, many_##name, y, w, x, k, rows, cols);                                                 \
+    }
+#define PACKED_SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
 
 #endif

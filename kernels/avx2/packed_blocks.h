@@ -9,90 +9,50 @@
 #define KERNELS_AVX2_PACKED_BLOCKS_H
 
 #include "kernels/avx2/packed.h"
+#include "kernels/packed_forms.h"
 #include "kernels/quant/grids.h"
 
-enum pairs { NO_PAIRS, BYTES, SIGNED_BYTES, NIBBLES, ODD_NIBBLES /* 2 * nibble + 1 */, TERNARY /* the same of three bits */ };
-
-struct form {
-    unsigned sub; /* columns under one scale */
-    enum pairs scales;
-    enum pairs minima;
-    int bias;          /* of the codes, undone with the sums of the activation */
-    unsigned depth;    /* code vectors that fit an int16 sum: largest code * 2 * 127 * depth <= 32767 */
-    size_t code_bytes; /* lines of 32 columns */
-    float factor;      /* of d */
-};
-
-MC_INLINE struct form form_of(enum quant_type type)
+/* Code vectors that fit an int16 sum: largest code * 2 * 127 * depth <= 32767. */
+MC_INLINE unsigned depth_of(enum quant_type type)
 {
     switch (type) {
-    case QUANT_Q2_K:
-        return (struct form){16, NIBBLES, NIBBLES, 0, 4, 128, 1};
-    case QUANT_Q3_K:
-        return (struct form){16, SIGNED_BYTES, NO_PAIRS, 4, 4, 192, 1};
-    case QUANT_Q4_K:
-        return (struct form){32, BYTES, BYTES, 0, 8, 256, 1};
-    case QUANT_Q5_K:
-        return (struct form){32, BYTES, BYTES, 0, 4, 320, 1};
     case QUANT_Q6_K:
-        return (struct form){16, SIGNED_BYTES, NO_PAIRS, 32, 2, 384, 1};
+        return 2;
     case QUANT_IQ2_XXS:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 43, 1, 192, 0.125f};
     case QUANT_IQ2_XS:
     case QUANT_IQ2_S:
-        return (struct form){16, ODD_NIBBLES, NO_PAIRS, 43, 1, 192, 0.125f};
     case QUANT_IQ3_XXS:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 62, 1, 256, 0.25f};
-    case QUANT_IQ3_S:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 15, 8, 256, 1};
     case QUANT_IQ4_XS:
-        return (struct form){32, SIGNED_BYTES, NO_PAIRS, -1, 1, 256, 1}; /* flipped */
+        return 1;
+    case QUANT_Q4_K:
+    case QUANT_IQ3_S:
     case QUANT_IQ1_S:
-        return (struct form){32, TERNARY, NO_PAIRS, 1, 8, 128, 0.125f};
-    case QUANT_IQ1_M:
-        return (struct form){16, ODD_NIBBLES, NO_PAIRS, 0, 4, 128, 0.125f};
+        return 8;
     default:
-        return (struct form){256, NO_PAIRS, NO_PAIRS, 1, 16, 128, 1}; /* tq1_0, tq2_0 */
+        return 4;
     }
+}
+
+/* Of the bytes as they are here; flips leave -1, the shift of iq1_s is in the pairs. */
+MC_INLINE int bias_of(enum quant_type type)
+{
+    return type == QUANT_IQ1_S ? 1 : type == QUANT_IQ4_XS && !VNNI ? -1 : form_of(type).bias;
 }
 
 /* All 8 bits of the codes are in use (packed.h, flip_32). */
 MC_INLINE bool is_flipped(enum quant_type type)
 {
-    return type == QUANT_IQ4_XS;
+    return !VNNI && type == QUANT_IQ4_XS;
 }
 /* Magnitudes and signs apart. */
 MC_INLINE bool is_signed(enum quant_type type)
 {
-    return type == QUANT_IQ2_XXS || type == QUANT_IQ2_XS || type == QUANT_IQ2_S;
+    return !VNNI && (type == QUANT_IQ2_XXS || type == QUANT_IQ2_XS || type == QUANT_IQ2_S);
 }
 /* Codes of one plane of two bits. */
 MC_INLINE bool is_quick(enum quant_type type)
 {
     return form_of(type).code_bytes == 128;
-}
-
-/* Bytes of scales, minima and shifts in a body. */
-MC_INLINE size_t pair_bytes(enum pairs form, unsigned sub)
-{
-    return form == NO_PAIRS ? 0 : 256 / sub * (form <= SIGNED_BYTES ? 16 : 8);
-}
-MC_INLINE size_t minima_at(struct form f)
-{
-    return pair_bytes(f.scales, f.sub);
-}
-MC_INLINE size_t codes_at(enum quant_type type)
-{
-    const struct form f = form_of(type);
-    return minima_at(f) + pair_bytes(f.minima, f.sub) + (type == QUANT_IQ1_M ? 64 : 0);
-}
-MC_INLINE size_t body_bytes(enum quant_type type)
-{
-    return codes_at(type) + 8 * form_of(type).code_bytes;
-}
-MC_INLINE size_t head_bytes(struct form f)
-{
-    return f.minima == NO_PAIRS ? 32 : 64; /* a block */
 }
 
 /* ---- codes ---- */
@@ -103,10 +63,10 @@ MC_INLINE __m256i code_table(enum quant_type type)
     switch (type) {
     case QUANT_IQ2_XXS:
     case QUANT_IQ2_XS:
-    case QUANT_IQ2_S: /* 43 +- magnitude */
-        return _mm256_broadcastsi128_si256(_mm_setr_epi8(51, 68, 86, 0, 35, 18, 0, 0, 51, 68, 86, 0, 35, 18, 0, 0));
-    case QUANT_IQ3_XXS: /* 62 +- magnitude */
-        return _mm256_broadcastsi128_si256(_mm_setr_epi8(66, 74, 82, 90, 98, 106, 114, 124, 58, 50, 42, 34, 26, 18, 10, 0));
+    case QUANT_IQ2_S:
+        return _mm256_broadcastsi128_si256(_mm_setr_epi8(PACKED_IQ2_CODES));
+    case QUANT_IQ3_XXS:
+        return _mm256_broadcastsi128_si256(_mm_setr_epi8(PACKED_IQ3_XXS_CODES));
     case QUANT_IQ4_XS:
         return _mm256_broadcastsi128_si256(
             _mm_xor_si128(_mm_loadu_si128((const void *)quant_iq4_values), _mm_set1_epi8((char)0x80)));
@@ -169,6 +129,13 @@ MC_INLINE __m256i twice(__m256i words, unsigned e)
     return _mm256_shuffle_epi8(words, e ? second : first);
 }
 
+/* Scale e of a pair, ready for the sums of its sub-block: twice, or as a dword. */
+MC_INLINE __m256i scales_of(__m256i words, unsigned e)
+{
+    if (VNNI) return _mm256_srai_epi32(e ? words : _mm256_slli_epi32(words, 16), 16);
+    return twice(words, e);
+}
+
 /* Pair t (0; with 16 columns to a scale also 1) of columns 64i .. 64i + 63 of 8 rows. */
 MC_INLINE __m256i raw_pair(enum pairs form, unsigned sub, const uint8_t *p, unsigned i, unsigned t, unsigned h)
 {
@@ -207,12 +174,6 @@ MC_INLINE struct pair pair_of(enum quant_type type, const uint8_t *p, unsigned i
 
 /* ---- activations ---- */
 
-struct job {
-    float *const *y;
-    const uint8_t *w;
-    size_t k, head, bytes; /* of a group */
-};
-
 /* n columns of weights from i0 on, in column c of activations; `room` for flipped ones. */
 MC_INLINE struct packed_act act_at(enum quant_type type, bool tile, const void *row, size_t k, size_t i0, size_t n, size_t c,
                                    struct packed_room *room)
@@ -245,9 +206,10 @@ struct sums {
     __m256i c[2][4]; /* bias, shift or minimum */
 };
 
-/* int16 sums of n of the 16 code vectors of 64 columns, from number `at` on; they are in the same 32 columns. */
+/* int16 sums (VNNI: int32) of n of the 16 code vectors of 64 columns, from number `at` on, which are in the same 32 columns, of
+ * halves h0 .. h1 - 1 of the rows. */
 MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *codes, const char *const x[4], unsigned at,
-                           unsigned n, __m256i table, __m256i sum[2][4])
+                           unsigned n, unsigned h0, unsigned h1, __m256i table, __m256i sum[2][4])
 {
     const unsigned per = is_flipped(type) ? 8 : 4;
     __m256i quarters[2][4];
@@ -256,7 +218,7 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *c
         const uint8_t *p = codes + i / 8 * form_of(type).code_bytes;
         const int v = (int)(i % 8);
         __m256i u[2], s[2];
-        MC_UNROLL for (unsigned h = 0; h < 2; h++)
+        MC_UNROLL for (unsigned h = h0; h < h1; h++)
         {
             u[h] = is_signed(type)  ? magnitude(p + 32 * h, v)
                    : is_quick(type) ? field_2_quick(p + 32 * h, v)
@@ -264,9 +226,14 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *c
             MC_OPAQUE_VECTOR(u[h]); /* made once and here */
             s[h] = is_signed(type) ? sign(p + 32 * h, v) : u[h];
         }
-        MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
+        MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = h0; h < h1; h++)
         {
             const char *a = x[c] + per * i;
+            if (VNNI) {
+                __m256i *const to = is_quick(type) && v % 2 ? &quarters[h][c] : &sum[h][c];
+                *to = add_bytes(i == at || (is_quick(type) && i == at + 1) ? _mm256_setzero_si256() : *to, u[h], dword_at(a));
+                continue;
+            }
             const __m256i product = is_signed(type) ? _mm256_maddubs_epi16(u[h], _mm256_sign_epi8(dword_at(a), s[h]))
                                                     : products(is_flipped(type), u[h], a);
             if (is_quick(type) && v % 2)
@@ -276,8 +243,9 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *c
         }
     }
     if (!is_quick(type)) return;
-    MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++) sum[h][c] =
-        add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
+    MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = h0; h < h1; h++) sum[h][c] =
+        VNNI ? _mm256_add_epi32(sum[h][c], _mm256_srai_epi32(quarters[h][c], 2))
+             : add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
 }
 
 /* iq1_m: int16 sums of sub-block n, eight times the sum of its products and its two shifts included. With codes up to 2 a word
@@ -289,56 +257,63 @@ MC_INLINE __m256i with_shift(__m256i sum, const uint8_t *shifts, const char *sum
     return _mm256_add_epi16(_mm256_slli_epi16(_mm256_sub_epi16(sum, pair), 3), _mm256_sign_epi16(pair, sigma));
 }
 
-/* Columns 64i .. 64i + 63 of a block: two or four sub-blocks, taken in pairs. x, sums: the activations of these columns. */
+/* Columns 64i .. 64i + 63 of a block: two or four sub-blocks, taken in pairs. x, sums: the activations of these columns. Of
+ * halves h0 .. h1 - 1 of the rows. */
 MC_INLINE void direct_64(enum quant_type type, unsigned cols, const uint8_t *p, const char *const x[4],
-                         const char *const sums[4], unsigned i, __m256i table, struct sums *s)
+                         const char *const sums[4], unsigned i, unsigned h0, unsigned h1, __m256i table, struct sums *s)
 {
     const struct form f = form_of(type);
     const unsigned n_pairs = f.sub == 16 ? 2 : 1, half = 16 / n_pairs / 2; /* code vectors of a sub-block */
-    const unsigned fit = is_signed(type) ? SIGNED_DEPTH : f.depth;
+    const unsigned fit = VNNI ? half : is_signed(type) ? SIGNED_DEPTH : depth_of(type);
     const uint8_t *codes = p + codes_at(type) + 2 * i * f.code_bytes;
     MC_UNROLL for (unsigned t = 0; t < n_pairs; t++)
     {
         struct pair pair[2];
-        MC_UNROLL for (unsigned h = 0; h < 2; h++) pair[h] = pair_of(type, p, i, t, h);
+        MC_UNROLL for (unsigned h = h0; h < h1; h++) pair[h] = pair_of(type, p, i, t, h);
         MC_UNROLL for (unsigned e = 0; e < 2; e++)
         {
+            if (h1 - h0 == 1) MC_OPAQUE_POINTER(s); /* scaled sums wait in memory: the registers are for those at hand */
             __m256i scale[2];
-            MC_UNROLL for (unsigned h = 0; h < 2; h++) scale[h] = twice(pair[h].scale, e);
+            MC_UNROLL for (unsigned h = h0; h < h1; h++) scale[h] = scales_of(pair[h].scale, e);
             MC_UNROLL for (unsigned v = 0; v < half; v += fit)
             {
                 __m256i sum[2][4];
-                sum_vectors(type, cols, codes, x, (2 * t + e) * half + v, fit, table, sum);
-                MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
+                sum_vectors(type, cols, codes, x, (2 * t + e) * half + v, fit, h0, h1, table, sum);
+                MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = h0; h < h1; h++)
                 {
                     if (type == QUANT_IQ1_M)
                         sum[h][c] = with_shift(sum[h][c], p + minima_at(f) + 32 * h, sums[c], 4 * i + 2 * t + e);
-                    s->a[h][c] = add_32(s->a[h][c], _mm256_madd_epi16(sum[h][c], scale[h]));
+                    s->a[h][c] = VNNI ? _mm256_add_epi32(s->a[h][c], _mm256_mullo_epi32(sum[h][c], scale[h]))
+                                      : add_words(s->a[h][c], sum[h][c], scale[h]);
                 }
             }
         }
-        if (f.minima == NO_PAIRS && (f.bias == 0 || is_signed(type))) continue;
+        if (f.minima == NO_PAIRS && (bias_of(type) == 0 || is_signed(type))) continue;
         MC_UNROLL for (unsigned c = 0; c < cols; c++)
         {
             const __m256i a = dword_at(sums[c] + 4 * (n_pairs * i + t));
-            MC_UNROLL for (unsigned h = 0; h < 2; h++) s->c[h][c] = add_32(s->c[h][c], _mm256_madd_epi16(pair[h].low, a));
+            MC_UNROLL for (unsigned h = h0; h < h1; h++) s->c[h][c] = add_words(s->c[h][c], pair[h].low, a);
         }
     }
 }
 
 /* The same without scales. */
 MC_INLINE void direct_64_plain(enum quant_type type, unsigned cols, const uint8_t *p, const char *const x[4],
-                               const char *const sums[4], unsigned i, __m256i table, struct sums *s)
+                               const char *const sums[4], unsigned i, unsigned h0, unsigned h1, __m256i table, struct sums *s)
 {
     const struct form f = form_of(type);
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i sum[2][4];
-    sum_vectors(type, cols, p + 2 * i * f.code_bytes, x, 0, 16, table, sum);
+    if (h1 - h0 == 1) MC_OPAQUE_POINTER(s);
+    sum_vectors(type, cols, p + 2 * i * f.code_bytes, x, 0, 16, h0, h1, table, sum);
     MC_UNROLL for (unsigned c = 0; c < cols; c++)
     {
         const __m256i bias = _mm256_madd_epi16(ones, dword_at(sums[c] + 4 * i));
-        MC_UNROLL for (unsigned h = 0; h < 2; h++) s->a[h][c] =
-            add_32(s->a[h][c], _mm256_sub_epi32(_mm256_madd_epi16(sum[h][c], ones), bias));
+        MC_UNROLL for (unsigned h = h0; h < h1; h++)
+        {
+            const __m256i dwords = VNNI ? sum[h][c] : _mm256_madd_epi16(sum[h][c], ones);
+            s->a[h][c] = add_32(s->a[h][c], _mm256_sub_epi32(dwords, bias));
+        }
     }
 }
 
@@ -352,8 +327,8 @@ MC_INLINE __m256 finish(enum quant_type type, __m256 acc, const uint8_t *head, _
         acc = _mm256_fmadd_ps(_mm256_mul_ps(d, da), _mm256_cvtepi32_ps(a), acc);
         return _mm256_fnmadd_ps(_mm256_mul_ps(halves_at(head + 32), da), _mm256_cvtepi32_ps(c), acc);
     }
-    if (f.scales != NO_PAIRS && f.bias && !is_signed(type))
-        a = _mm256_sub_epi32(a, _mm256_mullo_epi32(c, _mm256_set1_epi32(f.bias)));
+    if (f.scales != NO_PAIRS && bias_of(type) && !is_signed(type))
+        a = _mm256_sub_epi32(a, _mm256_mullo_epi32(c, _mm256_set1_epi32(bias_of(type))));
     return _mm256_fmadd_ps(_mm256_mul_ps(d, da), _mm256_cvtepi32_ps(a), acc);
 }
 
@@ -363,6 +338,7 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
                             const struct packed_act x[4], size_t b, __m256i table, float acc[4][16])
 {
     const unsigned per = is_flipped(type) ? 2 : 1;
+    const unsigned halves = VNNI && cols > 1 ? 1 : 2; /* at once */
     const char *q[4], *sums[4];
     struct sums s;
     MC_UNROLL for (unsigned c = 0; c < cols; c++)
@@ -372,10 +348,13 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
     }
     for (unsigned i = 0; i < 4; i++) {
         ask(ahead + i * (body_bytes(type) / 4), body_bytes(type) / 4);
-        if (form_of(type).scales == NO_PAIRS)
-            direct_64_plain(type, cols, p, q, sums, i, table, &s);
-        else
-            direct_64(type, cols, p, q, sums, i, table, &s);
+        MC_UNROLL for (unsigned h = 0; h < 2; h += halves)
+        {
+            if (form_of(type).scales == NO_PAIRS)
+                direct_64_plain(type, cols, p, q, sums, i, h, h + halves, table, &s);
+            else
+                direct_64(type, cols, p, q, sums, i, h, h + halves, table, &s);
+        }
         MC_UNROLL for (unsigned c = 0; c < cols; c++) q[c] += 64 * per;
     }
     MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
@@ -424,12 +403,19 @@ MC_INLINE void few_columns(enum quant_type type, unsigned cols, const struct job
 
 /* ---- many columns ---- */
 
+/* VNNI: the tile holds scale * code, which fits a byte. */
+MC_INLINE bool scaled_bytes(enum quant_type type)
+{
+    return VNNI && (type == QUANT_Q2_K || type == QUANT_IQ1_S);
+}
+
 MC_INLINE struct packed_block block_law(enum quant_type type)
 {
     const struct form f = form_of(type);
     const unsigned pairs = f.sub == 16 ? 8 : 4;
-    if (f.sub == 256) return (struct packed_block){128, 32, pairs, false, false};
-    return (struct packed_block){f.sub, f.depth, pairs, f.minima != NO_PAIRS, is_flipped(type)};
+    if (f.sub == 256) return (struct packed_block){VNNI ? 256 : 128, 32, pairs, false, false};
+    return (struct packed_block){scaled_bytes(type) ? 256 : f.sub, depth_of(type), pairs, f.minima != NO_PAIRS,
+                                 is_flipped(type)};
 }
 
 /* Bytes of the tile for columns 32i .. 32i + 31 of 8 rows: `code`, or for iq1_m eight times the value, shifted
@@ -439,6 +425,8 @@ MC_INLINE void fill_codes(enum quant_type type, struct packed_tile *tile, const 
 {
     const struct form f = form_of(type);
     const uint8_t *codes = p + codes_at(type) + i * f.code_bytes + 32 * h;
+    struct pair w;
+    if (scaled_bytes(type)) w = pair_of(type, p, i / 2, f.sub == 16 ? i % 2 : 0, h);
     MC_UNROLL for (unsigned v = 0; v < 8; v++)
     {
         __m256i u = type == QUANT_IQ1_M ? field(codes, (int)v, 2, 3) : code(type, codes, (int)v, table);
@@ -447,6 +435,7 @@ MC_INLINE void fill_codes(enum quant_type type, struct packed_tile *tile, const 
             const __m256i minus = _mm256_srai_epi32(_mm256_sll_epi32(half_at(p + minima_at(f) + 32 * h), count), 31);
             u = _mm256_or_si256(u, _mm256_andnot_si256(minus, _mm256_set1_epi8(2)));
         }
+        if (scaled_bytes(type)) u = _mm256_mullo_epi16(u, twice(w.scale, f.sub == 16 ? v / 4 : i % 2));
         _mm256_store_si256((void *)(tile->q[8 * i + v] + 32 * h), u);
     }
 }
@@ -456,7 +445,7 @@ MC_INLINE void fill_pairs(enum quant_type type, struct packed_tile *tile, const 
 {
     const struct form f = form_of(type);
     const unsigned n_pairs = f.sub == 16 ? 2 : 1;
-    const int bias = type == QUANT_IQ1_M ? 9 : f.bias;
+    const int bias = type == QUANT_IQ1_M ? 9 : bias_of(type);
     if (f.scales == NO_PAIRS) {
         _mm256_store_si256((void *)(tile->pair[i] + 16 * h), _mm256_set1_epi16((short)-bias));
         _mm256_store_si256((void *)(tile->scale[i] + 16 * h), _mm256_set1_epi16(1));
@@ -469,7 +458,7 @@ MC_INLINE void fill_pairs(enum quant_type type, struct packed_tile *tile, const 
         const __m256i low = f.minima != NO_PAIRS ? w.low : _mm256_mullo_epi16(w.low, _mm256_set1_epi16((short)-bias));
         _mm256_store_si256((void *)(tile->pair[at] + 16 * h), low);
         MC_UNROLL for (unsigned e = 0; e < 2; e++)
-            _mm256_store_si256((void *)(tile->scale[2 * at + e] + 16 * h), twice(w.scale, e));
+            _mm256_store_si256((void *)(tile->scale[2 * at + e] + 16 * h), scales_of(w.scale, e));
     }
 }
 
@@ -498,47 +487,9 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
             const uint8_t *group = j->w + g * j->bytes, *body = group + j->head + b * body_bytes(type);
             fill_tile(type, &t, body, group + b * head_bytes(form_of(type)));
             for (size_t at = 0; at < body_bytes(type); at += 64) _mm_prefetch((const char *)body + j->bytes + at, _MM_HINT_T0);
-            avx2_packed_block_tile(&t, block_law(type), j->y, 16 * g, x, b == 0, cols);
+            PACKED_NAME(block_tile)(&t, block_law(type), j->y, 16 * g, x, b == 0, cols);
         }
     }
 }
-
-typedef void (*few_fn)(const struct job *j, const void *const *x, size_t groups);
-typedef void (*many_fn)(const struct job *j, const void *const *x, size_t groups, size_t cols);
-
-static void matmul(enum quant_type type, const few_fn few[PACKED_DIRECT_COLS], many_fn many, float *const *y, const void *w,
-                   const void *const *x, size_t k, size_t rows, size_t cols)
-{
-    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
-        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
-        const struct job j = {y + c0, w, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k)};
-        if (n <= PACKED_DIRECT_COLS)
-            few[n - 1](&j, x + c0, rows / 16);
-        else
-            many(&j, x + c0, rows / 16, n);
-    }
-}
-
-/* One function for each way: register allocation falls apart when they share one. */
-#define PACKED_FEW(name, NAME, n)                                                                                              \
-    static MC_NOINLINE void few_##name##_##n(const struct job *j, const void *const *x, size_t groups)                         \
-    {                                                                                                                          \
-        few_columns(QUANT_##NAME, n, j, x, groups);                                                                            \
-    }
-#define PACKED_MATMUL(name, NAME)                                                                                              \
-    PACKED_FEW(name, NAME, 1)                                                                                                  \
-    PACKED_FEW(name, NAME, 2)                                                                                                  \
-    PACKED_FEW(name, NAME, 3)                                                                                                  \
-    PACKED_FEW(name, NAME, 4)                                                                                                  \
-    static MC_NOINLINE void many_##name(const struct job *j, const void *const *x, size_t groups, size_t cols)                 \
-    {                                                                                                                          \
-        many_columns(QUANT_##NAME, j, x, groups, cols);                                                                        \
-    }                                                                                                                          \
-    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
-    {                                                                                                                          \
-        static const few_fn few[] = {few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4};                          \
-        matmul(QUANT_##NAME, few, many_##name, y, w, x, k, rows, cols);                                                        \
-    }
-#define PACKED_SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
 
 #endif

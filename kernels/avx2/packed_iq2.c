@@ -5,7 +5,7 @@
 
 FORMATS(PACKED_MATMUL)
 
-void avx2_init_packed_iq2(struct kern_table *t)
+void PACKED_NAME(init_packed_iq2)(struct kern_table *t)
 {
     FORMATS(PACKED_SET)
 }

@@ -1,51 +1,22 @@
 /* packed_steps.c - packed formats that are multiplied with q8_0 rows: one float step for each 32 columns (nvfp4: 16). See
  * packed.h; the layout is in kernels/pack.h. */
 #include "kernels/avx2/packed.h"
+#include "kernels/packed_forms.h"
 #include "kernels/quant/grids.h"
 
 /* ---- the formats ---- */
 
-/* depth: largest code * 2 * 127 * depth <= 32767 */
 MC_INLINE struct packed_steps law_of(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q8_0:
-    case QUANT_IQ4_NL:
-        return (struct packed_steps){32, 1, 0, false, true};
-    case QUANT_Q4_0:
-        return (struct packed_steps){32, 8, 8, false, false};
-    case QUANT_Q5_0:
-        return (struct packed_steps){32, 4, 16, false, false};
-    case QUANT_MXFP4:
-        return (struct packed_steps){32, 4, 12, false, false};
-    case QUANT_NVFP4:
-        return (struct packed_steps){16, 4, 12, false, false};
-    case QUANT_Q2_0:
-    case QUANT_Q1_0:
-        return (struct packed_steps){32, 8, 1, false, false};
-    case QUANT_Q5_1:
-        return (struct packed_steps){32, 4, 0, true, false};
-    default:
-        return (struct packed_steps){32, 8, 0, true, false}; /* q4_1 */
-    }
+    const struct step_form f = step_form_of(type);
+    const bool flipped = !VNNI && (type == QUANT_Q8_0 || type == QUANT_IQ4_NL);
+    const bool wide = f.code_bytes == 320 || type == QUANT_MXFP4 || type == QUANT_NVFP4; /* largest code above 15 */
+    return (struct packed_steps){f.step, flipped ? 1 : wide ? 4 : 8, flipped ? 0 : f.bias, f.minimum, flipped};
 }
 
-/* Bytes of the code lines of 32 columns. */
 MC_INLINE size_t step_bytes(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q8_0:
-        return 512;
-    case QUANT_Q5_0:
-    case QUANT_Q5_1:
-        return 320;
-    case QUANT_Q2_0:
-        return 128;
-    case QUANT_Q1_0:
-        return 64;
-    default:
-        return 256;
-    }
+    return step_form_of(type).code_bytes;
 }
 
 MC_INLINE __m256i biased_table(const int8_t values[16], int bias)
@@ -106,30 +77,13 @@ MC_INLINE __m256 e4m3_at(const uint8_t *p)
 /* Scale of step s for half h of the rows. */
 MC_INLINE __m256 scale(enum quant_type type, const uint8_t *head, size_t s, size_t h)
 {
-    switch (type) {
-    case QUANT_MXFP4:
-        return e8m0_at(head + 16 * s + 8 * h);
-    case QUANT_NVFP4:
-        return e4m3_at(head + 16 * s + 8 * h);
-    case QUANT_Q4_1:
-    case QUANT_Q5_1:
-        return halves_at(head + 64 * s + 16 * h);
-    case QUANT_Q2_0:
-        return halves_at(head + 32 * (s / 2) + 16 * h);
-    case QUANT_Q1_0:
-        return halves_at(head + 32 * (s / 4) + 16 * h);
-    default:
-        return halves_at(head + 32 * s + 16 * h);
-    }
+    const uint8_t *p = head + step_scale_at(type, s);
+    if (type == QUANT_MXFP4) return e8m0_at(p + 8 * h);
+    if (type == QUANT_NVFP4) return e4m3_at(p + 8 * h);
+    return halves_at(p + 16 * h);
 }
 
 /* ---- activations ---- */
-
-struct job {
-    float *const *y;
-    const uint8_t *w;
-    size_t k, head, bytes; /* of a group */
-};
 
 /* n columns of weights from i0 on, in column c of activations; `room` for flipped ones. */
 MC_INLINE struct packed_act act_at(struct packed_steps law, const void *row, size_t k, size_t i0, size_t n, size_t c,
@@ -145,7 +99,7 @@ MC_INLINE struct packed_act act_at(struct packed_steps law, const void *row, siz
 
 /* ---- few columns ---- */
 
-/* int16 sums of n code vectors from v0 on; x: the activations of the 32 columns. */
+/* int16 sums (VNNI: int32) of n code vectors from v0 on; x: the activations of the 32 columns. */
 MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p, const char *const x[4], unsigned v0,
                            unsigned n, __m256i table, __m256i sum[2][4])
 {
@@ -162,7 +116,13 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p
         }
         MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
         {
-            const __m256i product = products(law_of(type).flipped, u[h], x[c] + per * (v0 + v));
+            const char *a = x[c] + per * (v0 + v);
+            if (VNNI) {
+                __m256i *const to = quick && v % 2 ? &quarters[h][c] : &sum[h][c];
+                *to = add_bytes(v == 0 || (quick && v == 1) ? _mm256_setzero_si256() : *to, u[h], dword_at(a));
+                continue;
+            }
+            const __m256i product = products(law_of(type).flipped, u[h], a);
             if (quick && v % 2)
                 quarters[h][c] = v == 1 ? product : add_16(quarters[h][c], product);
             else
@@ -171,7 +131,8 @@ MC_INLINE void sum_vectors(enum quant_type type, unsigned cols, const uint8_t *p
     }
     if (!quick) return;
     MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++) sum[h][c] =
-        add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
+        VNNI ? _mm256_add_epi32(sum[h][c], _mm256_srai_epi32(quarters[h][c], 2))
+             : add_16(sum[h][c], _mm256_srai_epi16(quarters[h][c], 2));
 }
 
 /* What step s of block b starts its sum with, in every lane. */
@@ -187,7 +148,7 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
                             const struct packed_act x[4], size_t b, __m256i table, float acc[4][16])
 {
     const struct packed_steps law = law_of(type);
-    const unsigned steps = 32 / law.step, vectors = 8 / steps;
+    const unsigned steps = 32 / law.step, vectors = 8 / steps, depth = VNNI ? vectors : law.depth;
     const __m256i ones = _mm256_set1_epi16(1);
     const char *q[4];
     MC_UNROLL for (unsigned c = 0; c < cols; c++)
@@ -200,12 +161,12 @@ MC_INLINE void direct_block(enum quant_type type, unsigned cols, const uint8_t *
         __m256i total[2][4], sum[2][4];
         MC_UNROLL for (unsigned c = 0; c < cols; c++) total[0][c] = total[1][c] =
             law.minimum ? _mm256_setzero_si256() : first_sum(law, &x[c], b, s);
-        MC_UNROLL for (unsigned v = 0; v < vectors; v += law.depth)
+        MC_UNROLL for (unsigned v = 0; v < vectors; v += depth)
         {
-            sum_vectors(type, cols, p, q, s * vectors + v, law.depth, table, sum);
+            sum_vectors(type, cols, p, q, s * vectors + v, depth, table, sum);
             MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
             {
-                const __m256i dwords = _mm256_madd_epi16(sum[h][c], ones);
+                const __m256i dwords = VNNI ? sum[h][c] : _mm256_madd_epi16(sum[h][c], ones);
                 total[h][c] = law.minimum && v == 0 ? dwords : add_32(total[h][c], dwords);
             }
         }
@@ -297,7 +258,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
             const char *next = (const char *)group + j->bytes + j->head + i / 32 * step_bytes(type);
             fill_tile(type, &t, group, j->head, i, n, table);
             for (size_t at = 0; at < n / 32 * step_bytes(type); at += 64) _mm_prefetch(next + at, _MM_HINT_T0);
-            avx2_packed_steps_tile(&t, law, j->y, 16 * g, x, i == 0, n, cols);
+            PACKED_NAME(steps_tile)(&t, law, j->y, 16 * g, x, i == 0, n, cols);
         }
     }
 }
@@ -310,50 +271,13 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, const voi
     X(q8_0, Q8_0)                                                                                                              \
     X(iq4_nl, IQ4_NL)                                                                                                          \
     X(mxfp4, MXFP4)                                                                                                            \
-    X(nvfp4, NVFP4)                                                                                                            \
+    PLAIN_ONLY(X(nvfp4, NVFP4))                                                                                                \
     X(q2_0, Q2_0)                                                                                                              \
     X(q1_0, Q1_0)
 
-/* One function for each way: register allocation falls apart when they share one. */
-#define FEW(name, NAME, n)                                                                                                     \
-    static MC_NOINLINE void few_##name##_##n(const struct job *j, const void *const *x, size_t groups)                         \
-    {                                                                                                                          \
-        few_columns(QUANT_##NAME, n, j, x, groups);                                                                            \
-    }
-#define MATMUL(name, NAME)                                                                                                     \
-    FEW(name, NAME, 1)                                                                                                         \
-    FEW(name, NAME, 2)                                                                                                         \
-    FEW(name, NAME, 3)                                                                                                         \
-    FEW(name, NAME, 4)                                                                                                         \
-    static MC_NOINLINE void many_##name(const struct job *j, const void *const *x, size_t groups, size_t cols)                 \
-    {                                                                                                                          \
-        many_columns(QUANT_##NAME, j, x, groups, cols);                                                                        \
-    }                                                                                                                          \
-    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
-    {                                                                                                                          \
-        static const few_fn few[] = {few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4};                          \
-        matmul(QUANT_##NAME, few, many_##name, y, w, x, k, rows, cols);                                                        \
-    }
+FORMATS(PACKED_MATMUL)
 
-typedef void (*few_fn)(const struct job *j, const void *const *x, size_t groups);
-typedef void (*many_fn)(const struct job *j, const void *const *x, size_t groups, size_t cols);
-
-static void matmul(enum quant_type type, const few_fn few[PACKED_DIRECT_COLS], many_fn many, float *const *y, const void *w,
-                   const void *const *x, size_t k, size_t rows, size_t cols)
+void PACKED_NAME(init_packed_steps)(struct kern_table *t)
 {
-    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
-        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
-        const struct job j = {y + c0, w, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k)};
-        if (n <= PACKED_DIRECT_COLS)
-            few[n - 1](&j, x + c0, rows / 16);
-        else
-            many(&j, x + c0, rows / 16, n);
-    }
-}
-FORMATS(MATMUL)
-
-void avx2_init_packed_steps(struct kern_table *t)
-{
-#define SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
-    FORMATS(SET)
+    FORMATS(PACKED_SET)
 }

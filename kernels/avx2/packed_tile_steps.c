@@ -42,6 +42,10 @@ MC_INLINE void columns(const struct packed_tile *t, struct packed_steps law, uns
             }
             MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned h = 0; h < 2; h++)
             {
+                if (VNNI) {
+                    total[h][c] = add_bytes(total[h][c], w[h], dword_at(q[c] + per * v));
+                    continue;
+                }
                 const __m256i product = products(law.flipped, w[h], q[c] + per * v);
                 sum[h][c] = starts ? product : add_16(sum[h][c], product);
                 if (!ends) continue;
@@ -75,26 +79,34 @@ typedef void (*columns_fn)(const struct packed_tile *t, struct packed_steps law,
         const struct packed_steps constant = {__VA_ARGS__};                                                                    \
         columns(t, constant, cols, y, r0, x, first, n);                                                                        \
     }
-#define SHAPE(shape, ...)                                                                                                      \
-    COLUMNS(shape, 1, __VA_ARGS__)                                                                                             \
-    COLUMNS(shape, 2, __VA_ARGS__)                                                                                             \
-    COLUMNS(shape, 3, __VA_ARGS__)                                                                                             \
-    static const columns_fn shape[] = {shape##_1, shape##_2, shape##_3};
 
-SHAPE(deep, 32, 8, law.bias, false, false)
-SHAPE(middling, 32, 4, law.bias, false, false)
-SHAPE(with_minimum, 32, 4, law.bias, true, false)
-SHAPE(short_steps, 16, 4, law.bias, false, false)
-SHAPE(flipped, 32, 1, law.bias, false, true)
+#if VNNI
+PACKED_SHAPE(plain, 32, 8, law.bias, false, false)
+PACKED_SHAPE(with_minimum, 32, 8, law.bias, true, false)
 
-void avx2_packed_steps_tile(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
-                            const struct packed_act *x, bool first, size_t n, size_t cols)
+static const columns_fn *shape_of(struct packed_steps law)
 {
-    const columns_fn *shape = law.flipped      ? flipped
-                              : law.step == 16 ? short_steps
-                              : law.minimum    ? with_minimum
-                              : law.depth == 8 ? deep
-                                               : middling;
+    return law.minimum ? with_minimum : plain;
+}
+#else
+PACKED_SHAPE(deep, 32, 8, law.bias, false, false)
+PACKED_SHAPE(middling, 32, 4, law.bias, false, false)
+PACKED_SHAPE(with_minimum, 32, 4, law.bias, true, false)
+PACKED_SHAPE(short_steps, 16, 4, law.bias, false, false)
+PACKED_SHAPE(flipped, 32, 1, law.bias, false, true)
+
+static const columns_fn *shape_of(struct packed_steps law)
+{
+    if (law.flipped) return flipped;
+    if (law.step == 16) return short_steps;
+    return law.minimum ? with_minimum : law.depth == 8 ? deep : middling;
+}
+#endif
+
+void PACKED_NAME(steps_tile)(const struct packed_tile *t, struct packed_steps law, float *const *y, size_t r0,
+                             const struct packed_act *x, bool first, size_t n, size_t cols)
+{
+    const columns_fn *shape = shape_of(law);
     for (size_t take; cols > 0; cols -= take, x += take, y += take) {
         take = packed_take(cols);
         shape[take - 1](t, law, y, r0, x, first, n);

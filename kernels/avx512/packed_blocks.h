@@ -9,74 +9,18 @@
 #define KERNELS_AVX512_PACKED_BLOCKS_H
 
 #include "kernels/avx512/packed.h"
+#include "kernels/packed_forms.h"
 #include "kernels/quant/grids.h"
 
-enum pairs { NO_PAIRS, BYTES, SIGNED_BYTES, NIBBLES, ODD_NIBBLES /* 2 * nibble + 1 */, TERNARY /* the same of three bits */ };
-
-struct form {
-    unsigned sub; /* columns under one scale */
-    enum pairs scales;
-    enum pairs minima;
-    int bias;          /* of the codes, undone with the sums of the activation */
-    bool narrow;       /* sums of a sub-block fit 16 bits */
-    bool shifts;       /* ternary with a shift of 1/8: I is eight times the sum */
-    size_t code_bytes; /* lines of 32 columns */
-    float factor;      /* of d */
-};
-
-MC_INLINE struct form form_of(enum quant_type type)
+/* Sums of a sub-block fit 16 bits. */
+MC_INLINE bool is_narrow(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q2_K:
-        return (struct form){16, NIBBLES, NIBBLES, 0, true, false, 128, 1};
-    case QUANT_Q3_K:
-        return (struct form){16, SIGNED_BYTES, NO_PAIRS, 4, true, false, 192, 1};
-    case QUANT_Q4_K:
-        return (struct form){32, BYTES, BYTES, 0, false, false, 256, 1};
-    case QUANT_Q5_K:
-        return (struct form){32, BYTES, BYTES, 0, false, false, 320, 1};
-    case QUANT_Q6_K:
-        return (struct form){16, SIGNED_BYTES, NO_PAIRS, 32, false, false, 384, 1};
-    case QUANT_IQ2_XXS:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 43, false, false, 192, 0.125f};
-    case QUANT_IQ2_XS:
-    case QUANT_IQ2_S:
-        return (struct form){16, ODD_NIBBLES, NO_PAIRS, 43, false, false, 192, 0.125f};
-    case QUANT_IQ3_XXS:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 62, false, false, 256, 0.25f};
-    case QUANT_IQ3_S:
-        return (struct form){32, ODD_NIBBLES, NO_PAIRS, 15, false, false, 256, 1};
-    case QUANT_IQ4_XS:
-        return (struct form){32, SIGNED_BYTES, NO_PAIRS, 128, false, false, 256, 1};
-    case QUANT_IQ1_S:
-        return (struct form){32, TERNARY, NO_PAIRS, 0, true, true, 128, 0.125f};
-    case QUANT_IQ1_M:
-        return (struct form){16, ODD_NIBBLES, NO_PAIRS, 0, true, true, 128, 0.125f};
-    default:
-        return (struct form){256, NO_PAIRS, NO_PAIRS, 1, false, false, 128, 1}; /* tq1_0, tq2_0 */
-    }
+    return type == QUANT_Q2_K || type == QUANT_Q3_K || type == QUANT_IQ1_S || type == QUANT_IQ1_M;
 }
-
-/* Bytes of scales, minima and shifts in a body. */
-MC_INLINE size_t pair_bytes(enum pairs form, unsigned sub)
+/* Ternary with a shift of 1/8: I is eight times the sum. */
+MC_INLINE bool has_shifts(enum quant_type type)
 {
-    return form == NO_PAIRS ? 0 : 256 / sub * (form <= SIGNED_BYTES ? 16 : 8);
-}
-MC_INLINE size_t minima_at(struct form f)
-{
-    return pair_bytes(f.scales, f.sub);
-}
-MC_INLINE size_t codes_at(struct form f)
-{
-    return minima_at(f) + pair_bytes(f.minima, f.sub) + (f.shifts && f.sub == 16 ? 64 : 0);
-}
-MC_INLINE size_t body_bytes(struct form f)
-{
-    return codes_at(f) + 8 * f.code_bytes;
-}
-MC_INLINE size_t head_bytes(struct form f)
-{
-    return f.minima == NO_PAIRS ? 32 : 64; /* a block */
+    return type == QUANT_IQ1_S || type == QUANT_IQ1_M;
 }
 
 /* ---- codes ---- */
@@ -89,11 +33,11 @@ MC_INLINE __m512i code_table(enum quant_type type)
     case QUANT_IQ2_XXS:
     case QUANT_IQ2_XS:
     case QUANT_IQ2_S: {
-        const __m128i m = _mm_setr_epi8(51, 68, 86, 0, 35, 18, 0, 0, 51, 68, 86, 0, 35, 18, 0, 0); /* 43 +- magnitude */
+        const __m128i m = _mm_setr_epi8(PACKED_IQ2_CODES);
         return _mm512_broadcast_i32x4(m);
     }
     case QUANT_IQ3_XXS: {
-        const __m128i m = _mm_setr_epi8(66, 74, 82, 90, 98, 106, 114, 124, 58, 50, 42, 34, 26, 18, 10, 0); /* 62 +- magnitude */
+        const __m128i m = _mm_setr_epi8(PACKED_IQ3_XXS_CODES);
         return _mm512_broadcast_i32x4(m);
     }
     case QUANT_IQ4_XS:
@@ -233,7 +177,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
     const struct form f = form_of(type);
     const size_t at_sum = f.sub == 16 ? j->at.sum16 : j->at.sum32;
     const unsigned n_pairs = f.sub == 16 ? 2 : 1, half = 16 / n_pairs / 2; /* code vectors of a sub-block */
-    const uint8_t *codes = p + codes_at(f) + 2 * i * f.code_bytes;
+    const uint8_t *codes = p + codes_at(type) + 2 * i * f.code_bytes;
     MC_UNROLL for (unsigned t = 0; t < n_pairs; t++)
     {
         __m512i sum[2][4][4];
@@ -242,7 +186,7 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
             const unsigned h = at / half % 2;
             MC_UNROLL for (unsigned g = 0; g < groups; g++)
             {
-                ask_share(ahead + g * j->bytes, body_bytes(f) / 4, at, 16);
+                ask_share(ahead + g * j->bytes, body_bytes(type) / 4, at, 16);
                 const __m512i u = code(type, codes + g * j->bytes + at / 8 * f.code_bytes, (int)(at % 8), table);
                 MC_UNROLL for (unsigned c = 0; c < cols; c++)
                 {
@@ -264,17 +208,17 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
             const __m512i w = pair_of(f.scales, raw, tables->scale);
             MC_UNROLL for (unsigned c = 0; c < cols; c++)
             {
-                if (f.narrow)
+                if (is_narrow(type))
                     s->a[g][c] = _mm512_dpwssd_epi32(s->a[g][c], join_words(sum[0][g][c], sum[1][g][c]), w);
                 else
                     s->a[g][c] = _mm512_add_epi32(_mm512_add_epi32(s->a[g][c], _mm512_mullo_epi32(sum[0][g][c], low_words(w))),
                                                   _mm512_mullo_epi32(sum[1][g][c], high_words(w)));
             }
-            if ((f.minima == NO_PAIRS && f.bias == 0 && !f.shifts) || type == QUANT_IQ1_M) continue;
+            if ((f.minima == NO_PAIRS && f.bias == 0 && !has_shifts(type)) || type == QUANT_IQ1_M) continue;
             __m512i m = w;
             if (f.minima != NO_PAIRS)
                 m = pair_of(f.minima, raw_pair(f.minima, f.sub, p + g * j->bytes + minima_at(f), i, t), tables->scale);
-            if (f.shifts) m = _mm512_permutexvar_epi16(raw, tables->shift);
+            if (has_shifts(type)) m = _mm512_permutexvar_epi16(raw, tables->shift);
             MC_UNROLL for (unsigned c = 0; c < cols; c++) s->c[g][c] =
                 _mm512_dpwssd_epi32(s->c[g][c], m, dword_at(x[c] + at_sum + 2 * (256 / f.sub) * b + 4 * (n_pairs * i + t)));
         }
@@ -282,8 +226,9 @@ MC_INLINE void direct_64(enum quant_type type, unsigned groups, unsigned cols, c
 }
 
 /* The integers of a block into the float chain. */
-MC_INLINE __m512 finish(struct form f, __m512 acc, const uint8_t *head, __m512 da, __m512i a, __m512i c)
+MC_INLINE __m512 finish(enum quant_type type, __m512 acc, const uint8_t *head, __m512 da, __m512i a, __m512i c)
 {
+    const struct form f = form_of(type);
     __m512 d = halves_at(head);
     if (f.factor != 1) d = _mm512_mul_ps(d, _mm512_set1_ps(f.factor));
     if (f.minima != NO_PAIRS) {
@@ -291,7 +236,7 @@ MC_INLINE __m512 finish(struct form f, __m512 acc, const uint8_t *head, __m512 d
         return _mm512_fnmadd_ps(_mm512_mul_ps(halves_at(head + 32), da), _mm512_cvtepi32_ps(c), acc);
     }
     if (f.bias) a = _mm512_sub_epi32(a, _mm512_mullo_epi32(c, _mm512_set1_epi32(f.bias)));
-    if (f.shifts && f.sub == 32) a = _mm512_add_epi32(_mm512_slli_epi32(a, 3), c);
+    if (has_shifts(type) && f.sub == 32) a = _mm512_add_epi32(_mm512_slli_epi32(a, 3), c);
     return _mm512_fmadd_ps(_mm512_mul_ps(d, da), _mm512_cvtepi32_ps(a), acc);
 }
 
@@ -315,14 +260,14 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
             _mm512_setzero_si512();
         for (unsigned i = 0; i < 4; i++) {
             const uint8_t *ahead =
-                ahead_of(groups, w + j->head, j->bytes - j->head, j->bytes, b * body_bytes(f) + i * (body_bytes(f) / 4));
-            direct_64(type, groups, cols, j, w + j->head + b * body_bytes(f), ahead, x, b, i, &tables, table, &s);
+                ahead_of(groups, w + j->head, j->bytes - j->head, j->bytes, b * body_bytes(type) + i * (body_bytes(type) / 4));
+            direct_64(type, groups, cols, j, w + j->head + b * body_bytes(type), ahead, x, b, i, &tables, table, &s);
             if (f.sub == 256)
                 MC_UNROLL for (unsigned c = 0; c < cols; c++) s.c[0][c] =
                     _mm512_dpwssd_epi32(s.c[0][c], ones, dword_at(x[c] + j->at.sum32 + 16 * b + 4 * i));
         }
         MC_UNROLL for (unsigned g = 0; g < groups; g++) MC_UNROLL for (unsigned c = 0; c < cols; c++) acc[g][c] =
-            finish(f, acc[g][c], w + g * j->bytes + b * head_bytes(f), float_at(x[c] + j->at.d + 4 * b), s.a[g][c],
+            finish(type, acc[g][c], w + g * j->bytes + b * head_bytes(f), float_at(x[c] + j->at.d + 4 * b), s.a[g][c],
                    s.c[f.sub == 256 ? 0 : g][c]);
     }
     MC_UNROLL for (unsigned c = 0; c < cols; c++) MC_UNROLL for (unsigned g = 0; g < groups; g++)
@@ -371,7 +316,7 @@ MC_INLINE void fill_pair(enum quant_type type, struct packed_tile *tile, const u
 {
     const struct form f = form_of(type);
     const unsigned n_pairs = f.sub == 16 ? 2 : 1, half = 16 / n_pairs / 2, pair = n_pairs * i + t;
-    const uint8_t *codes = p + codes_at(f) + 2 * i * f.code_bytes;
+    const uint8_t *codes = p + codes_at(type) + 2 * i * f.code_bytes;
     const __m512i raw = raw_pair(f.scales, f.sub, p, i, t), w = pair_of(f.scales, raw, tables->scale);
     __m512i m = _mm512_mullo_epi16(w, _mm512_set1_epi16((short)-f.bias));
     __m512i factor[2]; /* both words of a lane: the scale */
@@ -404,7 +349,7 @@ MC_INLINE void fill_tile(enum quant_type type, struct packed_tile *tile, const u
     for (unsigned i = 0; i < 4; i++) {
         if (f.scales == NO_PAIRS) {
             MC_UNROLL for (unsigned at = 0; at < 16; at++) _mm512_store_si512(
-                tile->q[16 * i + at], code(type, p + codes_at(f) + (2 * i + at / 8) * f.code_bytes, (int)(at % 8), table));
+                tile->q[16 * i + at], code(type, p + codes_at(type) + (2 * i + at / 8) * f.code_bytes, (int)(at % 8), table));
             _mm512_store_si512(tile->pair[i], _mm512_set1_epi16((short)-f.bias));
         } else {
             fill_pair(type, tile, p, i, 0, &tables, table);
@@ -423,9 +368,9 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_
         const unsigned tiles = n_groups - g < 2 ? 1 : 2;
         for (size_t b = 0; b < j->k / 256; b++) {
             for (unsigned h = 0; h < tiles; h++) {
-                const uint8_t *group = j->w + (g + h) * j->bytes, *body = group + j->head + b * body_bytes(f);
+                const uint8_t *group = j->w + (g + h) * j->bytes, *body = group + j->head + b * body_bytes(type);
                 fill_tile(type, &t[h], body, group + b * head_bytes(f));
-                ask_next(b + 1 < j->k / 256 ? body + body_bytes(f) : group + tiles * j->bytes + j->head, body_bytes(f));
+                ask_next(b + 1 < j->k / 256 ? body + body_bytes(type) : group + tiles * j->bytes + j->head, body_bytes(type));
             }
             avx512_packed_block_tile(t, tiles, block_law(type), j->y, 16 * g, j->x, j->k, 256 * b, cols);
         }

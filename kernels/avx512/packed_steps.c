@@ -1,48 +1,20 @@
 /* packed_steps.c - packed formats that are multiplied with q8_0 rows: one float step for each 32 columns (nvfp4: 16). See
  * packed.h; the layout is in kernels/pack.h. */
 #include "kernels/avx512/packed.h"
+#include "kernels/packed_forms.h"
 #include "kernels/quant/grids.h"
 
 /* ---- the formats ---- */
 
 MC_INLINE struct packed_steps law_of(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q8_0:
-    case QUANT_IQ4_NL:
-        return (struct packed_steps){32, 128, false};
-    case QUANT_Q4_0:
-        return (struct packed_steps){32, 8, false};
-    case QUANT_Q5_0:
-        return (struct packed_steps){32, 16, false};
-    case QUANT_MXFP4:
-        return (struct packed_steps){32, 12, false};
-    case QUANT_NVFP4:
-        return (struct packed_steps){16, 12, false};
-    case QUANT_Q2_0:
-    case QUANT_Q1_0:
-        return (struct packed_steps){32, 1, false};
-    default:
-        return (struct packed_steps){32, 0, true}; /* q4_1, q5_1 */
-    }
+    const struct step_form f = step_form_of(type);
+    return (struct packed_steps){f.step, f.bias, f.minimum};
 }
 
-/* Bytes of the code lines of 32 columns. */
 MC_INLINE size_t step_bytes(enum quant_type type)
 {
-    switch (type) {
-    case QUANT_Q8_0:
-        return 512;
-    case QUANT_Q5_0:
-    case QUANT_Q5_1:
-        return 320;
-    case QUANT_Q2_0:
-        return 128;
-    case QUANT_Q1_0:
-        return 64;
-    default:
-        return 256;
-    }
+    return step_form_of(type).code_bytes;
 }
 
 MC_INLINE __m512i biased_table(const int8_t values[16], int bias)
@@ -98,21 +70,8 @@ MC_INLINE __m512 e4m3_at(const uint8_t *p)
 /* Scale of step s. */
 MC_INLINE __m512 scale(enum quant_type type, const uint8_t *head, size_t s)
 {
-    switch (type) {
-    case QUANT_MXFP4:
-        return e8m0_at(head + 16 * s);
-    case QUANT_NVFP4:
-        return e4m3_at(head + 16 * s);
-    case QUANT_Q4_1:
-    case QUANT_Q5_1:
-        return halves_at(head + 64 * s);
-    case QUANT_Q2_0:
-        return halves_at(head + 32 * (s / 2));
-    case QUANT_Q1_0:
-        return halves_at(head + 32 * (s / 4));
-    default:
-        return halves_at(head + 32 * s);
-    }
+    const uint8_t *p = head + step_scale_at(type, s);
+    return type == QUANT_MXFP4 ? e8m0_at(p) : type == QUANT_NVFP4 ? e4m3_at(p) : halves_at(p);
 }
 
 /* ---- few columns ---- */

@@ -17,7 +17,9 @@ SCRIPTS = os.path.abspath(sys.argv[1])
 MIB2, GIB1 = "hugepages-2048kB", "hugepages-1048576kB"
 
 
-class Hugepages(unittest.TestCase):
+class Machine(unittest.TestCase):
+    """A described machine in self.root."""
+
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix="modchip-machine-")
         self.put("proc/meminfo", "MemTotal: 64000000 kB\nMemAvailable: 33554432 kB\n")
@@ -52,6 +54,8 @@ class Hugepages(unittest.TestCase):
     def pages(self, i, size=MIB2):
         return int(self.get(f"sys/devices/system/node/node{i}/hugepages/{size}/nr_hugepages"))
 
+
+class Hugepages(Machine):
     def call(self, *args):
         p = subprocess.run([os.path.join(SCRIPTS, "hugepages.sh"), *args], env={**os.environ, "MODCHIP_SYSROOT": self.root},
                            capture_output=True, text=True, timeout=60)
@@ -145,6 +149,98 @@ class Hugepages(unittest.TestCase):
                            capture_output=True, text=True, timeout=60)
         self.assertEqual((p.returncode, p.stdout), (1, ""))
         self.assertIn("needs root: sudo", p.stderr)
+
+
+PROGRAM = """#!/bin/sh
+[ "$1" != plan ] || { shift; echo "plan:$*" >>"$LOG"; echo '{"need_bytes": 9, "hugepage_bytes": 4294967296, "x": 1}'; exit 0; }
+echo "run:$*" >>"$LOG"
+cat "$MODCHIP_SYSROOT/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor" >>"$LOG"
+cat "$MODCHIP_SYSROOT/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages" >>"$LOG"
+if [ "$1" = chat ]; then cat >>"$LOG"; fi
+if [ "$1" = serve ]; then trap 'echo stopped >>"$LOG"; exit 7' TERM; echo up; while :; do sleep 0.05; done; fi
+exit 3
+"""
+
+
+class Launcher(Machine):
+    def setUp(self):
+        super().setUp()
+        self.put("program", PROGRAM)
+        os.chmod(self.path("program"), 0o755)
+        self.put("log", "")
+        self.node(0, 6, 6)
+        self.pool("sys/kernel/mm/hugepages", 6, 6)
+        for cpu, governor in enumerate(("powersave", "schedutil", "performance")):
+            self.put(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor", governor + "\n")
+            self.put(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_available_governors", "performance schedutil powersave\n")
+
+    def governors(self):
+        return [self.get(f"sys/devices/system/cpu/cpu{i}/cpufreq/scaling_governor").strip() for i in range(3)]
+
+    def start(self, *args, **options):
+        env = {**os.environ, "MODCHIP_SYSROOT": self.root, "MODCHIP_PROGRAM": self.path("program"), "LOG": self.path("log")}
+        return subprocess.Popen([os.path.join(SCRIPTS, "modchip.sh"), *args], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, **options)
+
+    def call(self, *args, stdin=""):
+        p = self.start(*args)
+        out, err = p.communicate(stdin, timeout=60)
+        return p.returncode, out, err
+
+    def untouched(self):
+        self.assertEqual(self.governors(), ["powersave", "schedutil", "performance"])
+        self.assertEqual(self.pages(0), 6)
+        self.assertFalse(os.path.exists(self.path("run/modchip-hugepages")))
+
+    def test_without_setup_nothing_is_changed(self):
+        self.assertEqual(self.call("run", "-p", "two words")[0], 3)
+        self.assertEqual(self.get("log"), "run:run -p two words\npowersave\n6\n")
+        self.untouched()
+
+    def test_setup_is_put_back(self):
+        code, _, err = self.call("--setup", "chat", "-m", "a model", "--ctx", "100", "--think", "off", stdin="hello\n")
+        self.assertEqual(code, 3, err)
+        self.assertEqual(self.get("log"), "plan:--json --quiet -m a model --ctx 100\nrun:chat -m a model --ctx 100 --think off\n"
+                         "performance\n2049\nhello\n")
+        self.untouched()
+
+    def test_stopped_by_a_signal(self):
+        p = self.start("--setup", "serve")
+        self.assertEqual(p.stdout.readline(), "up\n")
+        self.assertEqual(self.governors(), ["performance"] * 3)
+        p.terminate()
+        self.assertEqual(p.wait(timeout=30), 7)
+        p.communicate()
+        self.assertTrue(self.get("log").endswith("stopped\n"))
+        self.untouched()
+
+    def test_reserved_before_is_not_released(self):
+        env = {**os.environ, "MODCHIP_SYSROOT": self.root}
+        subprocess.run([os.path.join(SCRIPTS, "hugepages.sh"), "reserve", "1G"], env=env, check=True, capture_output=True)
+        self.assertEqual(self.call("--setup", "run")[0], 3)
+        self.assertTrue(os.path.exists(self.path("run/modchip-hugepages")))
+
+    def test_shortage_goes_on(self):
+        nr = self.path(f"sys/devices/system/node/node0/hugepages/{MIB2}/nr_hugepages")
+        os.remove(nr)
+        os.symlink("/dev/null", nr)
+        code, _, err = self.call("--setup", "run")
+        self.assertEqual(code, 3)
+        self.assertIn("goes on without reserved huge pages", err)
+        self.assertEqual(self.governors(), ["powersave", "schedutil", "performance"])
+
+    def test_dry_run(self):
+        code, out, _ = self.call("--setup", "--dry-run", "run", "-p", "hi there")
+        self.assertEqual(code, 0)
+        self.assertIn("arguments: 'run' '-p' 'hi there'\nhuge pages: reserve 4098M, release them at the end\n"
+                      "governor: performance on 2 CPUs, put back at the end\n", out)
+        self.assertNotIn("run:", self.get("log"))
+        self.untouched()
+
+    def test_wrong_use(self):
+        code, _, err = self.call("--setup", "inspect")
+        self.assertEqual((code, err), (2, "modchip.sh: --setup prepares run, chat, serve and bench; 'inspect' needs nothing\n"))
+        self.untouched()
 
 
 if __name__ == "__main__":

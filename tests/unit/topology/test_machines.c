@@ -45,6 +45,7 @@ static bool load(const char *name, struct machine *m)
     memset(m, 0, sizeof *m);
     m->n = (unsigned)windows_cpu_rows_parse((struct mc_span){(const uint8_t *)data, size}, m->cpu, MACHINE_CPUS_MAX);
     m->n_present = m->n_cpuset = m->n;
+    machine_distrust_l3(m);
     machine_index(m);
     free(data);
     (void)err;

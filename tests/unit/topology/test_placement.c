@@ -124,6 +124,27 @@ static void neighbours_share_a_cache(void **state)
     assert_int_equal(p.group[3], 0);
 }
 
+/* Of several caches for one core each nothing is believed; one core of each of two real caches is something else. */
+static void private_caches_are_not_believed(void **state)
+{
+    (void)state;
+    struct machine m = {.n = 4};
+    for (unsigned i = 0; i < m.n; i++) m.cpu[i] = (struct os_cpu_row){.cpu = i, .core = i / 2, .l3 = i / 2};
+    machine_distrust_l3(&m);
+    machine_index(&m);
+    assert_int_equal(m.cpu[0].l3, OS_CPU_NONE);
+    assert_int_equal(m.n_groups, 1);
+    m = two_caches();
+    machine_distrust_l3(&m);
+    m.n = 2; /* what an affinity mask leaves of it */
+    machine_index(&m);
+    assert_int_equal(m.cpu[1].l3, 1);
+    assert_int_equal(m.n_groups, 2);
+    m = (struct machine){.n = 1};
+    machine_distrust_l3(&m);
+    assert_int_equal(m.cpu[0].l3, 0);
+}
+
 static void a_quota_limits_the_default(void **state)
 {
     (void)state;
@@ -228,6 +249,7 @@ int main(void)
         cmocka_unit_test(only_allowed_cpus_are_used),
         cmocka_unit_test(fast_cores_come_first),
         cmocka_unit_test(neighbours_share_a_cache),
+        cmocka_unit_test(private_caches_are_not_believed),
         cmocka_unit_test(a_quota_limits_the_default),
         cmocka_unit_test(an_inherited_mask_of_one_cpu_is_told),
         cmocka_unit_test(too_many_threads_share_and_are_told),
