@@ -50,8 +50,8 @@ const uint8_t *matrix_packed_row(const struct matrix *m, size_t row, unsigned no
 }
 
 /* Rows of one tile out of the packed form. The homes of workers end where nodes end, so that there is one stretch as a rule. */
-static void multiply_packed(const struct product_env *env, const struct matrix *W, size_t row, uint32_t rows, const void *const *x,
-                            float *const *y, uint32_t cols, unsigned worker)
+static void multiply_packed(const struct product_env *env, const struct matrix *W, size_t row, uint32_t rows,
+                            const void *const *x, float *const *y, uint32_t cols, unsigned worker)
 {
     float *part[TILE_COLS];
     for (uint32_t done = 0, n; done < rows; done += n) {
