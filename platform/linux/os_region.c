@@ -28,8 +28,9 @@
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
-#define MIB ((size_t)1 << 20)
-#define GIB ((size_t)1 << 30)
+#define MIB           ((size_t)1 << 20)
+#define GIB           ((size_t)1 << 30)
+#define ADDRESSES_MAX ((size_t)1 << 47) /* what a process of 64 bits can map */
 
 enum { STRETCHES_MAX = 64, PIECE_BYTES = 8 << 20 };
 enum { UNTOUCHED, BEING_TOUCHED, PRESENT, FAILED };
@@ -241,7 +242,7 @@ static uint8_t *reserve(size_t size, size_t align)
 enum mc_code os_region_create(size_t size, enum os_hugepages wish, const char *label, struct os_region **out,
                               struct mc_err *err)
 {
-    if (size == 0 || size > SIZE_MAX / 4) return mc_fail(err, MC_ENOMEM, 0, "no memory for the %s (%zu bytes)", label, size);
+    if (size == 0 || size > ADDRESSES_MAX) return mc_fail(err, MC_ENOMEM, 0, "no memory for the %s (%zu bytes)", label, size);
     struct os_region *r = calloc(1, sizeof *r);
     if (!r) return mc_fail(err, MC_ENOMEM, 0, "no memory for the %s", label);
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

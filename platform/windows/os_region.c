@@ -64,7 +64,7 @@ enum mc_code os_region_create(size_t size, enum os_hugepages wish, const char *l
                               struct mc_err *err)
 {
     if (wish == OS_HUGE_THP || wish == OS_HUGE_1G)
-        return mc_fail(err, MC_EUNSUPPORTED, 0, "--hugepages %s: Windows has large pages of 2 MiB only; use 2m or auto",
+        return mc_fail(err, MC_EUNSUPPORTED, 0, "--hugepages %s: Windows has large pages of 2 MiB only; use --hugepages auto",
                        wish == OS_HUGE_THP ? "thp" : "1g");
     struct os_region *r = calloc(1, sizeof *r);
     if (!r) return mc_fail(err, MC_ENOMEM, 0, "no memory for the %s", label);
