@@ -155,7 +155,6 @@ static void look_at_memory(struct doctor *d)
 /* Opens the model as far as a plan needs it. */
 static void look_at_model(struct doctor *d)
 {
-    static const enum kern_kv kv[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8}; /* in the order of the choices of --kv */
     char path[MODEL_PATH_MAX];
     struct mc_err why = {.code = MC_OK};
     struct engine_plan plan;
@@ -165,8 +164,7 @@ static void look_at_model(struct doctor *d)
                                       .isa = opt_text(o, OPT_ISA),
                                       .layout = opt_text(o, OPT_LAYOUT),
                                       .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST};
-    const struct session_options so = {
-        .n_ctx = (uint32_t)opt_int(o, OPT_CTX), .n_batch = (uint32_t)opt_int(o, OPT_BATCH), .kv = kv[opt_int(o, OPT_KV)]};
+    const struct session_options so = model_session_wish(o);
     if (!code) code = engine_plan_make(&eo, &so, 0, d->team, &plan, &why);
     if (code) {
         remedy(add(d, "model", "%s", why.msg), BLOCKS, "give a model that modchip inspect can read, with options that fit it");
