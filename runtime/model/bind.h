@@ -39,8 +39,8 @@ struct matrix {
     const struct matrix_nodes *nodes; /* NULL: all groups in order at `packed` */
 };
 
-/* The packed group that holds row `row` (of all count * rows), for a worker of node `node`; *rows: from that row on, so many
- * follow without a gap. */
+/* The packed group that holds row `row` (of all count * rows), for a worker of node `node`; *rows (or NULL): from that row on,
+ * so many follow without a gap. */
 const uint8_t *matrix_packed_row(const struct matrix *m, size_t row, unsigned node, uint32_t *rows);
 
 static inline uint64_t matrix_bytes(const struct matrix *m)

@@ -38,28 +38,15 @@ const uint8_t *matrix_packed_row(const struct matrix *m, size_t row, unsigned no
 {
     const struct matrix_nodes *const at = m->nodes;
     const size_t group = row / KERN_PACK_ROWS;
-    *rows = UINT32_MAX;
+    if (rows) *rows = UINT32_MAX;
     if (!at) return m->packed + group * m->group_bytes;
     if (at->mirror) return at->base[node < at->n ? node : 0] + group * m->group_bytes;
     const size_t stretch = row / m->home_rows;
     const uint32_t g = (uint32_t)(row % m->home_rows / KERN_PACK_ROWS);
     unsigned k = 0;
     while (g >= at->first[k + 1]) k++;
-    *rows = (at->first[k + 1] - g) * KERN_PACK_ROWS;
+    if (rows) *rows = (at->first[k + 1] - g) * KERN_PACK_ROWS;
     return at->base[k] + (stretch * (at->first[k + 1] - at->first[k]) + g - at->first[k]) * m->group_bytes;
-}
-
-/* Rows of one tile out of the packed form. The homes of workers end where nodes end, so that there is one stretch as a rule. */
-static void multiply_packed(const struct product_env *env, const struct matrix *W, size_t row, uint32_t rows, const void *const *x,
-                            float *const *y, uint32_t cols, unsigned worker)
-{
-    float *part[TILE_COLS];
-    for (uint32_t done = 0, n; done < rows; done += n) {
-        const uint8_t *const w = matrix_packed_row(W, row + done, env->node ? env->node[worker] : 0, &n);
-        if (n > rows - done) n = rows - done;
-        for (uint32_t c = 0; c < cols; c++) part[c] = y[c] + done;
-        env->kern->packed[W->type](part, w, x, W->k, n, cols);
-    }
 }
 
 static void run_tile(const struct product_env *env, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1,
@@ -82,7 +69,8 @@ static void run_tile(const struct product_env *env, const struct product *p, uin
         kern_matmul_exact(env->kern, W->type, y, w, W->row_bytes, (const float *const *)x, W->k, r1 - r0, c1 - c0,
                           env->scratch[worker]);
     else if (W->packed && row % KERN_PACK_ROWS == 0 && r1 % KERN_PACK_ROWS == r0 % KERN_PACK_ROWS)
-        multiply_packed(env, W, row, r1 - r0, x, y, c1 - c0, worker);
+        env->kern->packed[W->type](y, matrix_packed_row(W, row, env->node ? env->node[worker] : 0, NULL), x, W->k, r1 - r0,
+                                   c1 - c0);
     else
         env->kern->matmul[W->type](y, w, W->row_bytes, x, W->k, r1 - r0, c1 - c0);
 }
@@ -121,7 +109,12 @@ static void run_tile_at(const struct product_env *env, const struct product *p, 
     const uint32_t r0 = h.r0 + t / col_tiles * tile_rows, c0 = t % col_tiles * TILE_COLS;
     const uint32_t r1 = r0 + tile_rows < h.r1 ? r0 + tile_rows : h.r1;
     const uint32_t c1 = c0 + TILE_COLS < p->cols ? c0 + TILE_COLS : p->cols;
-    run_tile(env, p, r0, r1, c0, c1, worker);
+    for (uint32_t r = r0, n; r < r1; r += n) { /* homes end where nodes end, so that there is one stretch as a rule */
+        n = r1 - r;
+        if (p->W->nodes) (void)matrix_packed_row(p->W, (size_t)p->first_row + r, 0, &n);
+        if (n > r1 - r) n = r1 - r;
+        run_tile(env, p, r, r + n, c0, c1, worker);
+    }
 }
 
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w)
