@@ -1,8 +1,8 @@
 /* os.h - the one header that stands for an operating system.
  *
  * platform/linux and platform/windows implement it under the same file names (os_file.c, os_memory.c, os_region.c, os_thread.c,
- * os_affinity.c, os_clock.c, os_process.c). Rules of the seam: UTF-8 paths in, mc_code out, sizes in bytes, times in
- * nanoseconds, no OS type in a signature. */
+ * os_affinity.c, os_clock.c, os_process.c, os_system.c). Rules of the seam: UTF-8 paths in, mc_code out, sizes in bytes, times
+ * in nanoseconds, no OS type in a signature. */
 #ifndef PLATFORM_OS_H
 #define PLATFORM_OS_H
 
@@ -218,6 +218,22 @@ size_t os_cpu_rows(struct os_cpu_row *rows, size_t cap);
 /* CPU time that this process may use, in thousandths of a CPU: the least quota of its control groups, v1 and v2, on every
  * level. 0: no limit (always on Windows: a job's rate control is not asked). */
 unsigned os_cpu_quota_milli(void);
+
+/* ---- how this system is set up (os_system.c) -------------------------------------------------------------------------- */
+
+#define OS_NOT_LIMITED UINT64_MAX
+struct os_system {
+    char governor[32];      /* of the slowest set CPU; empty where the system does not tell */
+    unsigned n_slow_cpus;   /* CPUs that can have another governor than "performance" and have it not */
+    char transparent[16];   /* transparent huge pages: "always", "madvise", "never"; empty: none in this kernel */
+    uint64_t pool_bytes[2]; /* reserved pages of 2 MiB and of 1 GiB, */
+    uint64_t pool_free_bytes[2];
+    uint64_t memory_bytes;       /* of the machine */
+    uint64_t machine_free_bytes; /* of the machine; what this process may take of it: os_memory_available_bytes */
+    uint64_t locked_limit_bytes, open_files_limit; /* of this process; OS_NOT_LIMITED */
+};
+/* Never fails; what cannot be found out is 0 or empty. */
+void os_system_get(struct os_system *out);
 
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 

@@ -72,21 +72,30 @@ governors() { # the CPUs' files whose governor is another one
     return 0
 }
 
-# What the plan of these options says, with the options that it knows.
-plan_bytes() {
-    shift # the command
+# `modchip $1` with those of the other arguments that say how the model is loaded.
+ask() {
+    question=$1
+    shift 2 # and the command
     set -- "$@" --
     while [ "$1" != -- ]; do
         case $1 in
         -m | -t | --pin | --ctx | --batch | --kv | --memory | --layout | --isa | --config)
             [ "$2" = -- ] || { set -- "$@" "$1" "$2"; shift; }
             ;;
+        --quick) set -- "$@" "$1" ;;
         --help) return ;;
         esac
         shift
     done
     shift
-    "$program" plan --json --quiet "$@" 2>/dev/null | sed -n 's/.*"hugepage_bytes": *\([0-9]*\).*/\1/p'
+    "$program" "$question" --json --quiet "$@" 2>/dev/null
+}
+plan_bytes() { ask plan "$@" | sed -n 's/.*"hugepage_bytes": *\([0-9]*\).*/\1/p'; }
+# What `doctor` finds slower or worse: "CHECK: FOUND; REMEDY" a line. Fails when the model cannot run.
+findings() {
+    report=$(ask doctor "$@" --quick) && blocked=0 || blocked=1
+    echo "$report" | sed 's/}, {/}\n{/g' | sed -n 's/.*"check": "\([^"]*\)", "state": "\(slower\|blocks\)", "found": "\(\([^"\\]\|\\.\)*\)", "remedy": "\(\([^"\\]\|\\.\)*\)".*/\1: \3; \5/p'
+    return $blocked
 }
 
 free_pool() { # bytes
@@ -104,13 +113,17 @@ as_root() {
 }
 can_be_root() { [ -n "$system" ] || [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1; }
 
-pages='' slow=''
+pages='' slow='' found=''
 if [ "$setup" = yes ] || [ -n "$dry" ] || { [ "$setup" = ask ] && [ -t 0 ] && [ -t 2 ] && can_be_root; }; then
     bytes=0
     [ "$setup" = no ] || bytes=$(plan_bytes "$@") || bytes=0
     # Below a gigabyte the pages are cleared before anybody waits for them.
     if [ "${bytes:-0}" -gt 1073741824 ] && [ "$(free_pool)" -lt "$bytes" ]; then pages=$((bytes / 1048576 + 2))M; fi
     [ "$setup" = no ] || slow=$(governors)
+    if [ "$setup" != no ] && ! found=$(findings "$@"); then
+        echo "$found" | sed 's/^/modchip.sh: /' >&2
+        [ -n "$dry" ] || fail "this cannot run; 'modchip doctor' says more"
+    fi
 fi
 
 if [ -n "$dry" ]; then
@@ -119,8 +132,10 @@ if [ -n "$dry" ]; then
     [ -z "$pages" ] || echo "huge pages: reserve $pages, release them at the end$([ "$setup" = yes ] || echo ' (with --setup, or when asked)')"
     [ -z "$slow" ] || echo "governor: performance on $(echo "$slow" | wc -l) CPUs, put back at the end$([ "$setup" = yes ] || echo ' (with --setup, or when asked)')"
     [ -n "$pages$slow" ] || echo "system: nothing to change"
+    [ -z "$found" ] || echo "$found" | sed 's/^/doctor: /'
     exit 0
 fi
+[ -z "$found" ] || echo "$found" | sed 's/^/modchip.sh: /' >&2
 [ -n "$pages$slow" ] || exec "$program" "$@"
 
 if [ "$setup" = ask ]; then

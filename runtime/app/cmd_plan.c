@@ -49,6 +49,7 @@ static enum mc_code print_json(const struct forecast *f, struct mc_err *err)
         json_out_text(&j, "class", plan_class_name((enum plan_class_id)i));
         json_out_uint(&j, "file_bytes", c->file_bytes);
         json_out_uint(&j, "packed_bytes", c->packed_bytes);
+        json_out_uint(&j, "unpacked_bytes", c->plain_bytes);
         json_out_uint(&j, "mapped_bytes", c->mapped_bytes);
         json_out_uint(&j, "bytes_per_token", c->token_bytes);
         json_out_object_end(&j);
@@ -85,11 +86,11 @@ static void print_table(const struct forecast *f)
     const struct engine_plan *const p = &f->plan;
     printf("model      %s\n", f->path);
     printf("workers    %u%s, %s kernels\n", p->n_threads, f->pinned ? ", one a CPU" : ", not pinned", p->isa);
-    printf("%-20s %10s %10s %10s %10s\n", "weights, GB", "file", "packed", "mapped", "a token");
+    printf("%-20s %10s %10s %10s %10s %10s\n", "weights, GB", "file", "packed", "unpacked", "mapped", "a token");
     for (unsigned i = 0; i < PLAN_CLASSES; i++) {
         const struct plan_class *const c = &p->weights[i];
-        printf("  %-18s %10.3f %10.3f %10.3f %10.4f\n", plan_class_name((enum plan_class_id)i), gb(c->file_bytes),
-               gb(c->packed_bytes), gb(c->mapped_bytes), gb(c->token_bytes));
+        printf("  %-18s %10.3f %10.3f %10.3f %10.3f %10.4f\n", plan_class_name((enum plan_class_id)i), gb(c->file_bytes),
+               gb(c->packed_bytes), gb(c->plain_bytes), gb(c->mapped_bytes), gb(c->token_bytes));
     }
     printf("context    %" PRIu32 " tokens: cache %.3f GB, activations %.3f GB\n", p->n_ctx, gb(p->session.kv_bytes),
            gb(p->session.activation_bytes));
@@ -110,13 +111,11 @@ static void print_table(const struct forecast *f)
 
 static enum mc_code foresee(const struct app_options *o, struct workers *team, struct forecast *f, struct mc_err *err)
 {
-    static const enum kern_kv kv[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8}; /* in the order of the choices of --kv */
     const struct engine_options eo = {.model_path = f->path,
                                       .isa = opt_text(o, OPT_ISA),
                                       .layout = opt_text(o, OPT_LAYOUT),
                                       .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST};
-    const struct session_options so = {
-        .n_ctx = (uint32_t)opt_int(o, OPT_CTX), .n_batch = (uint32_t)opt_int(o, OPT_BATCH), .kv = kv[opt_int(o, OPT_KV)]};
+    const struct session_options so = model_session_wish(o);
     struct memory_reader *reader;
     enum mc_code code = engine_plan_make(&eo, &so, (uint64_t)opt_int(o, OPT_MEMORY), team, &f->plan, err);
     if (!code) code = check_interrupt(err);

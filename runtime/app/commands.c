@@ -22,8 +22,7 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "  chat           a conversation in the terminal\n"
                                 "Look inside\n"
                                 "  inspect        what a GGUF file holds; --check reads every byte\n"
-                                "  tokenize       text to token ids\n"
-                                "  detokenize     token ids to text\n"
+                                "  tokenize       text to token ids; detokenize: the way back\n"
                                 "  logits         raw logits of a token list\n"
                                 "Measure\n"
                                 "  ppl            perplexity of a text; distance to saved logits\n"
@@ -33,6 +32,7 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "Prepare\n"
                                 "  topo           this machine, and which thread runs where\n"
                                 "  plan           what a model would take, and how fast it can be\n"
+                                "  doctor         what helps or hinders on this machine, and what to do\n"
                                 "Make\n"
                                 "  synth          write a random but valid model for tests\n"
                                 "\n"
@@ -139,6 +139,11 @@ static const char help_plan[] = "modchip plan [-m FILE] [options]\n"
                                 "  --batch N    --kv f32|f16|q8    --arith fast|exact\n"
                                 "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed\n" HELP_COMMON;
 
+static const char help_doctor[] = "modchip doctor [-m FILE] [options]\n"
+                                  "Looks at CPU, cores, governor, huge pages, limits, io_uring, memory and disk, and\n"
+                                  "at the settings and where they come from. Exit 1 when the model cannot run so.\n"
+                                  "  --quick  measures nothing\n" HELP_MODEL HELP_COMMON;
+
 static const char help_synth[] = "modchip synth FILE [options]    (or -o, --output FILE)\n"
                                  "Writes a random but valid model; the same options give the same bytes.\n"
                                  "  --preset nano|nano-quant|truedims  where the numbers start from (nano)\n"
@@ -167,10 +172,11 @@ static const struct app_command commands[] = {
     {"profile", CMD_PROFILE, 0, cmd_profile, help_profile},
     {"topo", CMD_TOPO, 0, cmd_topo, help_topo},
     {"plan", CMD_PLAN, 0, cmd_plan, help_plan},
+    {"doctor", CMD_DOCTOR, 0, cmd_doctor, help_doctor},
     {"synth", CMD_SYNTH, 1, cmd_synth, help_synth},
 };
 
-static const char *const planned[] = {"serve", "ctl", "doctor", "tune", "repack", "dials"};
+static const char *const planned[] = {"serve", "ctl", "tune", "repack", "dials"};
 
 size_t command_count(void)
 {

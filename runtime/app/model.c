@@ -88,9 +88,11 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     enum mc_code code = model_path(o, path, err);
     if (code) return code;
     say_openmp(o);
+    const struct session_options session = model_session_wish(o);
     struct progress p;
     progress_begin(&p, "reading weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
     const struct engine_options eo = {
+        .session = &session,
         .progress = model_progress,
         .progress_user = &p,
         .model_path = path,
@@ -126,10 +128,16 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     return MC_OK;
 }
 
+struct session_options model_session_wish(const struct app_options *o)
+{
+    static const enum kern_kv kv[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8}; /* in the order of the choices of --kv */
+    return (struct session_options){
+        .n_ctx = (uint32_t)opt_int(o, OPT_CTX), .n_batch = (uint32_t)opt_int(o, OPT_BATCH), .kv = kv[opt_int(o, OPT_KV)]};
+}
+
 enum mc_code model_session(const struct app_options *o, struct engine *engine, uint64_t ctx, uint64_t need,
                            struct session **out, struct mc_err *err)
 {
-    static const enum kern_kv kv[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8}; /* in the order of the choices of --kv */
     const uint64_t limit = engine_shape(engine)->n_ctx_max;
     const bool given = opt_is_set(o, OPT_CTX);
     if (given) ctx = (uint64_t)opt_int(o, OPT_CTX);
@@ -139,11 +147,8 @@ enum mc_code model_session(const struct app_options *o, struct engine *engine, u
         return mc_fail(err, MC_EARG, 0, "%" PRIu64 " tokens are wanted, the model allows at most %" PRIu64, need, limit);
     if (given && need > ctx) return mc_fail(err, MC_EARG, 0, "%" PRIu64 " tokens do not fit --ctx %" PRIu64, need, ctx);
     if (ctx < need) ctx = need;
-    const struct session_options so = {
-        .n_ctx = (uint32_t)(ctx < limit ? ctx : limit),
-        .n_batch = (uint32_t)opt_int(o, OPT_BATCH),
-        .kv = kv[opt_int(o, OPT_KV)],
-    };
+    struct session_options so = model_session_wish(o);
+    so.n_ctx = (uint32_t)(ctx < limit ? ctx : limit);
     return session_create(engine, &so, out, err);
 }
 

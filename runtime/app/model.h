@@ -3,6 +3,7 @@
 #define RUNTIME_APP_MODEL_H
 
 #include "platform/base/err.h"
+#include "runtime/engine/engine.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +30,9 @@ MC_MUST_CHECK enum mc_code model_open(const struct app_options *o, struct engine
 /* One warning when variables of OpenMP are set by which the user may hope to place threads, and neither -t nor --pin is given.
  */
 void say_openmp(const struct app_options *o);
+
+/* --ctx (0: not given), --batch and --kv. */
+struct session_options model_session_wish(const struct app_options *o);
 
 /* A session of --ctx tokens, or of `ctx` (cut to what the model allows) when the user said nothing. need > 0: the number of
  * tokens the command is going to put in; a context that cannot hold them is MC_EARG naming both numbers. */

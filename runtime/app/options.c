@@ -39,9 +39,9 @@ struct opt_row {
 };
 
 #define INT_TOP 2147483647.0
-#define LOADS   (CMD_ENGINE)
-#define PLACES  (CMD_ENGINE | CMD_PLAN | CMD_TOPO)
-#define SHAPES  (CMD_ENGINE | CMD_PLAN)
+#define LOADS   (CMD_ENGINE | CMD_DOCTOR)
+#define PLACES  (LOADS | CMD_PLAN | CMD_TOPO)
+#define SHAPES  (LOADS | CMD_PLAN)
 
 static const struct opt_row rows[OPT_COUNT] = {
     [OPT_MODEL] = {"model", 'm', KIND_PATH, SHAPES | CMD_TOKENS | CMD_INSPECT, NULL, 0, 0, NULL},
@@ -92,6 +92,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_TOPOLOGY] = {"topology", 0, KIND_PATH, CMD_TOPO, NULL, 0, 0, NULL},
     [OPT_DRAW] = {"draw", 0, KIND_MAYBE, CMD_TOPO, "text", 0, 0, "text|svg"},
     [OPT_MEMORY] = {"memory", 0, KIND_SIZE, CMD_PLAN, NULL, 0, 0, NULL},
+    [OPT_QUICK] = {"quick", 0, KIND_FLAG, CMD_DOCTOR, "off", 0, 0, NULL},
     [OPT_PRESET] = {"preset", 0, KIND_CHOICE, CMD_SYNTH, "nano", 0, 0, "nano|nano-quant|truedims"},
     [OPT_LAYERS] = {"layers", 0, KIND_INT, CMD_SYNTH, NULL, 1, 256, NULL},
     [OPT_SET] = {"set", 0, KIND_JOIN, CMD_SYNTH, NULL, 0, 0, NULL},

@@ -66,6 +66,7 @@ enum opt_id {
     OPT_TOPOLOGY,
     OPT_DRAW,
     OPT_MEMORY,
+    OPT_QUICK, /* doctor */
     /* synth */
     OPT_PRESET,
     OPT_LAYERS,

@@ -62,7 +62,7 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
 }
 
 /* Memory left for others when matrices are packed on their own accord. */
-enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512, MUCH_MIB = 64 };
+enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512, MUCH_MIB = 64, CTX_DEFAULT = 8192 };
 
 static enum mc_code numa_of_name(const char *name, enum nodes_mode *out, struct mc_err *err)
 {
@@ -139,10 +139,19 @@ static void report_io(struct engine *e)
            (unsigned long long)(e->facts.read_bytes >> 20), e->facts.read_s, f->why[0] ? ": " : "", f->why);
 }
 
-uint64_t engine_pack_budget(uint64_t available_bytes)
+uint64_t engine_pack_budget(uint64_t available_bytes, uint64_t session_bytes)
 {
     const uint64_t slack = (available_bytes >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
-    return available_bytes > slack ? available_bytes - slack : 0;
+    const uint64_t room = available_bytes > slack ? available_bytes - slack : 0;
+    return room > session_bytes ? room - session_bytes : 0;
+}
+
+enum mc_code engine_session_room(const struct engine *e, struct session_options *so, struct session_memory *out,
+                                 struct mc_err *err)
+{
+    const uint32_t most = e->model.shape.n_ctx_max;
+    if (!so->n_ctx) so->n_ctx = most < CTX_DEFAULT ? most : CTX_DEFAULT;
+    return session_memory_estimate(e, so, out, err);
 }
 
 enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, struct mc_err *err)
@@ -170,8 +179,14 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     ro.assumed_nodes = opt->assumed_nodes;
     const bool packed = layout == ENGINE_LAYOUT_PACKED && !e->exact;
     ro.layout = e->exact ? RESIDENT_FILE : (enum resident_layout)layout; /* the same names in the same order */
+    struct session_memory session = {0};
+    if (opt->session) {
+        struct session_options so = *opt->session;
+        code = engine_session_room(e, &so, &session, err);
+        if (code) return code;
+    }
     const uint64_t available = os_memory_available_bytes();
-    ro.budget_bytes = engine_pack_budget(available);
+    ro.budget_bytes = engine_pack_budget(available, session.total_bytes);
     struct resident *const r = &e->resident;
     code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
     if (code) return code;

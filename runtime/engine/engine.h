@@ -25,6 +25,12 @@ enum engine_arith { ENGINE_FAST, ENGINE_EXACT /* decoded float weights, float ac
 /* Told how far a long piece of work is; returning false stops it at the next such place with MC_ECANCELLED. */
 typedef bool (*engine_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+struct session_options {
+    uint32_t n_ctx;   /* tokens the session can hold; 1 .. context_length */
+    uint32_t n_batch; /* prompt tokens per chunk; 0 = 2048. Never changes a result */
+    enum kern_kv kv;  /* cache format; ENGINE_EXACT always uses f32 */
+};
+
 struct engine_options {
     const char *model_path;
     unsigned n_threads; /* 0: one per physical core that this process may use */
@@ -42,7 +48,8 @@ struct engine_options {
                          becomes another, with a warning. NULL = auto */
     unsigned assumed_nodes; /* 0 but in tests: as if the machine had so many memory nodes */
     bool touch_first;       /* make all memory of the weights present before they are read, so that both can be timed apart */
-    engine_progress_fn progress; /* of reading weights, in bytes of the file; or NULL */
+    const struct session_options *session; /* weights leave room for one like this; n_ctx 0: 8192 tokens. NULL: for none */
+    engine_progress_fn progress;           /* of reading weights, in bytes of the file; or NULL */
     void *progress_user;
 };
 
@@ -82,12 +89,6 @@ struct workers;
 struct workers *engine_workers(struct engine *e);
 
 /* ---- sessions ---- */
-
-struct session_options {
-    uint32_t n_ctx;   /* tokens the session can hold; 1 .. context_length */
-    uint32_t n_batch; /* prompt tokens per chunk; 0 = 2048. Never changes a result */
-    enum kern_kv kv;  /* cache format; ENGINE_EXACT always uses f32 */
-};
 
 struct session_memory {
     uint64_t kv_bytes; /* raw window, compressed rows, half-filled blocks */

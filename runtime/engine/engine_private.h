@@ -36,7 +36,10 @@ MC_MUST_CHECK enum mc_code engine_bind(const struct engine_options *opt, struct 
 
 enum engine_layout { ENGINE_LAYOUT_AUTO, ENGINE_LAYOUT_FILE, ENGINE_LAYOUT_PACKED };
 MC_MUST_CHECK enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, struct mc_err *err);
-/* Bytes that packed weights may take where so many are free. */
-uint64_t engine_pack_budget(uint64_t available_bytes);
+/* Bytes that weights in own memory may take where so many are free and a session will want some of them. */
+uint64_t engine_pack_budget(uint64_t available_bytes, uint64_t session_bytes);
+/* What such a session takes; n_ctx 0 becomes 8192 tokens, or what the model allows. */
+MC_MUST_CHECK enum mc_code engine_session_room(const struct engine *e, struct session_options *so, struct session_memory *out,
+                                               struct mc_err *err);
 
 #endif

@@ -13,14 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CTX_DEFAULT = 8192 };
-
 struct walk {
     struct engine *e;
     struct workers *team;
     struct engine_plan *plan;
     enum engine_layout layout;
-    uint64_t budget, packed;
+    uint64_t budget, used; /* of own memory */
     enum { NOT_KNOWN, PACK, LEAVE } choice[QUANT_TYPE_COUNT];
 };
 
@@ -37,7 +35,7 @@ static bool pays(struct walk *w, const struct matrix *m, uint64_t bytes)
     if (w->choice[m->type] == NOT_KNOWN) {
         const struct layout_speed s = layout_measure(&w->e->kern, w->team, m);
         if (s.file <= 0) return true; /* too small to be measured */
-        w->choice[m->type] = s.packed >= s.file ? PACK : LEAVE;
+        w->choice[m->type] = layout_pays(s) ? PACK : LEAVE;
     }
     return w->choice[m->type] == PACK;
 }
@@ -47,7 +45,7 @@ static uint64_t packed_bytes(struct walk *w, const struct matrix *m)
 {
     if (w->layout == ENGINE_LAYOUT_FILE || w->e->exact || !w->e->kern.packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
     const uint64_t bytes = (uint64_t)kern_pack_group_bytes(m->type, m->k) * (m->rows / KERN_PACK_ROWS) * m->count;
-    return bytes && pays(w, m, bytes) && w->packed + bytes <= w->budget ? bytes : 0;
+    return bytes && pays(w, m, bytes) ? bytes : 0;
 }
 
 /* Read only where the indexer has to choose. */
@@ -66,12 +64,16 @@ static void visit(void *user, struct matrix *m)
     struct plan_class *const c = &w->plan->weights[m == &model->output ? PLAN_HEAD : is_routed ? PLAN_EXPERTS : PLAN_LAYERS];
     const uint64_t file = matrix_bytes(m), packed = packed_bytes(w, m), memory = packed ? packed : file;
     const uint64_t used = is_index_query(model, m) ? 0 : is_routed ? model->shape.n_used : 1;
-    w->packed += packed;
+    const bool fits = memory <= w->budget - w->used;
+    w->used += fits ? memory : 0;
     c->file_bytes += file;
-    c->packed_bytes += packed;
-    c->packed_file_bytes += packed ? file : 0;
-    c->mapped_bytes += packed ? 0 : file;
-    c->token_bytes += memory / m->count * used;
+    if (!fits)
+        c->mapped_bytes += file;
+    else if (packed)
+        c->packed_bytes += packed, c->packed_file_bytes += file;
+    else
+        c->plain_bytes += file;
+    c->token_bytes += (fits ? memory : file) / m->count * used;
     c->token_file_bytes += file / m->count * used;
 }
 
@@ -99,27 +101,27 @@ static double share(uint64_t part, uint64_t all)
     return all ? (double)part / (double)all : 1;
 }
 
-/* What is packed, the cache and the activations are there for good. Mapped weights share what is left: first those that every
- * token reads, then experts. */
+/* Weights in own memory, the cache and the activations are there for good. Mapped weights share what is left: first those that
+ * every token reads, then experts. */
 static void fill_memory(struct engine_plan *p)
 {
     const struct plan_class *const experts = &p->weights[PLAN_EXPERTS];
-    uint64_t packed = 0, mapped = 0, token = 0; /* mapped, and what a token reads of it: without experts */
+    uint64_t own = 0, mapped = 0, token = 0; /* mapped, and what a token reads of it: without experts */
     for (unsigned i = 0; i < PLAN_CLASSES; i++) {
-        packed += p->weights[i].packed_bytes;
+        own += p->weights[i].packed_bytes + p->weights[i].plain_bytes;
         if (i == PLAN_EXPERTS) continue;
         mapped += p->weights[i].mapped_bytes;
         token += min_u64(p->weights[i].mapped_bytes, p->weights[i].token_file_bytes);
     }
-    p->hugepage_bytes = packed + p->session.kv_bytes + p->session.activation_bytes;
-    const uint64_t fixed = packed + p->session.total_bytes;
+    p->hugepage_bytes = own + p->session.kv_bytes + p->session.activation_bytes;
+    const uint64_t fixed = own + p->session.total_bytes;
     p->need_bytes = fixed + mapped + experts->mapped_bytes;
     p->fits = p->need_bytes <= p->memory_bytes;
     const uint64_t room = p->memory_bytes > fixed ? p->memory_bytes - fixed : 0;
     const uint64_t dense = min_u64(mapped, room), routed = min_u64(experts->mapped_bytes, room - dense);
-    p->resident_bytes = packed - experts->packed_bytes + dense;
-    p->expert_cache_bytes = experts->packed_bytes + routed;
-    p->experts_cached = share(experts->packed_file_bytes + routed, experts->file_bytes);
+    p->expert_cache_bytes = experts->packed_bytes + experts->plain_bytes + routed;
+    p->resident_bytes = own + dense + routed - p->expert_cache_bytes;
+    p->experts_cached = share(experts->packed_file_bytes + experts->plain_bytes + routed, experts->file_bytes);
     p->token_disk_bytes =
         (uint64_t)((double)experts->token_file_bytes * (1 - p->experts_cached) + (double)token * (1 - share(dense, mapped)));
 }
@@ -146,7 +148,6 @@ enum mc_code engine_plan_make(const struct engine_options *opt, const struct ses
     struct session_options so = *session;
     struct walk w = {.team = team, .plan = &p};
     p.memory_bytes = memory_bytes ? memory_bytes : os_memory_available_bytes();
-    w.budget = engine_pack_budget(p.memory_bytes);
     enum mc_code code = engine_read_layout(opt->layout, &w.layout, err);
     if (code) return code;
     struct engine *const e = calloc(1, sizeof *e);
@@ -154,12 +155,12 @@ enum mc_code engine_plan_make(const struct engine_options *opt, const struct ses
     w.e = e;
     e->facts.n_threads = p.n_threads;
     code = engine_bind(opt, e, err);
-    if (!code && !so.n_ctx) so.n_ctx = e->model.shape.n_ctx_max < CTX_DEFAULT ? e->model.shape.n_ctx_max : CTX_DEFAULT;
+    if (!code) code = engine_session_room(e, &so, &p.session, err);
     p.n_ctx = so.n_ctx;
-    if (!code) code = session_memory_estimate(e, &so, &p.session, err);
     if (!code) code = count_kv(e, &so, &p, err);
     if (!code) {
         p.isa = e->kern.isa;
+        w.budget = engine_pack_budget(p.memory_bytes, p.session.total_bytes);
         model_each_matrix(&e->model, visit, &w);
         add_rest(e, &p);
         fill_memory(&p);

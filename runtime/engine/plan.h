@@ -18,7 +18,8 @@ struct plan_class {
     uint64_t file_bytes;        /* in the file */
     uint64_t packed_file_bytes; /* of them those that would be packed */
     uint64_t packed_bytes;      /* what those take in memory */
-    uint64_t mapped_bytes;      /* the others, which stay mapped */
+    uint64_t plain_bytes;       /* read into memory as the file has them */
+    uint64_t mapped_bytes;      /* the others, which stay mapped: small ones, and those that do not fit */
     uint64_t token_bytes;       /* read by one token, in the form in memory */
     uint64_t token_file_bytes;  /* the same, in the file's */
 };

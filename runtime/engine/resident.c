@@ -32,7 +32,7 @@ static bool pays(struct plan *p, const struct matrix *m, uint64_t bytes)
         weights_will_need(p->weights, m->data, matrix_bytes(m));
         const struct layout_speed s = layout_measure(p->kern, p->team, m);
         if (s.file <= 0) return true; /* too small to be measured, and to matter; the next one may not be */
-        p->choice[m->type] = s.packed >= s.file * 0.9 ? PACK : LEAVE; /* prompts run up to twice as fast packed */
+        p->choice[m->type] = layout_pays(s) ? PACK : LEAVE;
         mc_log(MC_LOG_INFO, "engine: layout type=%s packed_gb_s=%.1f file_gb_s=%.1f choice=%s", quant_info(m->type)->name,
                s.packed, s.file, p->choice[m->type] == PACK ? "packed" : "file");
     }

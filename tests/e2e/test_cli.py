@@ -552,6 +552,41 @@ class Machine(Cli):
         self.refused(2, "standard output", *args, "--draw", "--json")
         self.refused(2, "none of text|svg", *args, "--draw=png")
 
+    def test_doctor(self):
+        r = self.json("doctor", "--quick", "--json", "--ctx", "64", MODCHIP_KV="f32")
+        found = {f["check"]: f for f in r["findings"]}
+        self.assertEqual(set(found), {"cpu", "cores", "governor", "model", "memory", "hugepages", "limits", "io_uring"})
+        for f in r["findings"]:
+            self.assertIn(f["state"], ("ok", "slower", "blocks"))
+            self.assertEqual(f["remedy"] is None, f["state"] == "ok", f)
+        self.assertRegex(found["cores"]["found"], r"^\d+ workers?")
+        settings = {s["option"]: (s["value"], s["source"]) for s in r["settings"]}
+        self.assertEqual(settings["ctx"], ("64", "command line"))
+        self.assertEqual(settings["kv"], ("f32", "environment"))
+        self.assertEqual(settings["layout"], ("auto", "default"))
+        out = self.ok("doctor").decode()
+        for line in ("cpu ", "memory speed ", "disk speed ", "settings "):
+            self.assertIn("\n" + line, "\n" + out)
+
+    def test_doctor_names_what_blocks(self):
+        code, out, err = self.call("doctor", "--quick", "-m", self.write("no.gguf", "nothing"))
+        self.assertEqual(code, 1)
+        self.assertRegex(out.decode(), r"\nmodel +blocks +[^\n]*no.gguf[^\n]*\n +-> ")
+        self.assertRegex(err, r"modchip: this cannot run: model: [^\n]*no.gguf[^\n]*\n$")
+        code, out, _ = self.call("doctor", "--quick", "--ctx", "2000000000")
+        self.assertEqual(code, 1)
+        self.assertIn(b"--ctx 2000000000", out)
+
+    def test_doctor_sees_a_narrow_start(self):
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < 2:
+            self.skipTest("needs two CPUs")
+        p = subprocess.run(["taskset", "-c", str(cpus[0]), PROGRAM, "doctor", "--quick"], capture_output=True, text=True,
+                           env={**self.env, "MODCHIP_THREADS": "1"}, timeout=60)
+        self.assertEqual(p.returncode, 0)
+        self.assertRegex(p.stdout, r"cores +slower ")
+        self.assertIn("without taskset", p.stdout)
+
     def test_plan(self):
         """A plan of the bundled model agrees with what bench then finds, and nothing is loaded."""
         plan = self.json("plan", "--json", "-t", "2", "--layout", "packed")
@@ -698,7 +733,7 @@ class Settings(Cli):
     def test_mistakes(self):
         self.refused(2, "--help", )
         self.refused(2, "unknown command 'frobnicate'", "frobnicate")
-        for name in ("serve", "ctl", "doctor", "tune", "repack", "dials"):
+        for name in ("serve", "ctl", "tune", "repack", "dials"):
             self.refused(2, f"{name} is not in this version", name, "--whatever")
         self.refused(2, "--memory is not in this version", "run", "--memory", "1G", "-p", "x")
         self.refused(2, "unknown option --nonsense", "run", "--nonsense")

@@ -151,8 +151,15 @@ class Hugepages(Machine):
         self.assertIn("needs root: sudo", p.stderr)
 
 
-PROGRAM = """#!/bin/sh
+PROGRAM = r"""#!/bin/sh
 [ "$1" != plan ] || { shift; echo "plan:$*" >>"$LOG"; echo '{"need_bytes": 9, "hugepage_bytes": 4294967296, "x": 1}'; exit 0; }
+if [ "$1" = doctor ]; then
+    shift
+    echo "doctor:$*" >>"$LOG"
+    case $* in *huge*) echo '{"findings": [{"check": "model", "state": "blocks", "found": "too \\"big\\"", "remedy": "less"}]}'; exit 1 ;; esac
+    echo '{"findings": [{"check": "cpu", "state": "ok", "found": "fine", "remedy": null}, {"check": "cores", "state": "slower", "found": "one", "remedy": "more"}]}'
+    exit 0
+fi
 echo "run:$*" >>"$LOG"
 cat "$MODCHIP_SYSROOT/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor" >>"$LOG"
 cat "$MODCHIP_SYSROOT/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages" >>"$LOG"
@@ -200,7 +207,10 @@ class Launcher(Machine):
     def test_setup_is_put_back(self):
         code, _, err = self.call("--setup", "chat", "-m", "a model", "--ctx", "100", "--think", "off", stdin="hello\n")
         self.assertEqual(code, 3, err)
-        self.assertEqual(self.get("log"), "plan:--json --quiet -m a model --ctx 100\nrun:chat -m a model --ctx 100 --think off\n"
+        self.assertIn("modchip.sh: cores: one; more\n", err)
+        self.assertNotIn("fine", err)
+        self.assertEqual(self.get("log"), "plan:--json --quiet -m a model --ctx 100\n"
+                         "doctor:--json --quiet -m a model --ctx 100 --quick\nrun:chat -m a model --ctx 100 --think off\n"
                          "performance\n2049\nhello\n")
         self.untouched()
 
@@ -229,11 +239,19 @@ class Launcher(Machine):
         self.assertIn("goes on without reserved huge pages", err)
         self.assertEqual(self.governors(), ["powersave", "schedutil", "performance"])
 
+    def test_what_cannot_run_is_not_started(self):
+        code, _, err = self.call("--setup", "run", "-m", "huge")
+        self.assertEqual(code, 1)
+        self.assertIn('modchip.sh: model: too \\"big\\"; less\n', err)
+        self.assertNotIn("run:", self.get("log"))
+        self.untouched()
+
     def test_dry_run(self):
         code, out, _ = self.call("--setup", "--dry-run", "run", "-p", "hi there")
         self.assertEqual(code, 0)
         self.assertIn("arguments: 'run' '-p' 'hi there'\nhuge pages: reserve 4098M, release them at the end\n"
-                      "governor: performance on 2 CPUs, put back at the end\n", out)
+                      "governor: performance on 2 CPUs, put back at the end\n"
+                      "doctor: cores: one; more\n", out)
         self.assertNotIn("run:", self.get("log"))
         self.untouched()
 

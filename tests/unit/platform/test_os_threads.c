@@ -58,6 +58,12 @@ static void the_process_knows_its_memory(void **state)
     assert_int_equal(caps.page_bytes, 4096);
     assert_true(caps.map_granularity_bytes >= caps.page_bytes);
     assert_true(os_memory_available_bytes() > 0);
+    struct os_system system;
+    os_system_get(&system);
+    assert_true(system.memory_bytes >= system.machine_free_bytes && system.machine_free_bytes > 0);
+    assert_true(os_memory_available_bytes() <= system.memory_bytes);
+    assert_true(system.open_files_limit > 8 && system.locked_limit_bytes > 0);
+    for (unsigned i = 0; i < 2; i++) assert_true(system.pool_free_bytes[i] <= system.pool_bytes[i]);
     const uint64_t before = os_rss_peak_bytes();
     assert_true(before > 0);
     void *p;

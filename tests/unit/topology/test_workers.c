@@ -3,6 +3,9 @@
  * Goal: right results for 1 to 8 workers, pinned or not, also when the machine has fewer CPUs. Method: plain (not atomic) data
  * that is written on one side of a sync and read on the other, so that a weak barrier shows as a wrong number, and as a race
  * under the thread sanitizer. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
 #include "topology/discover.h"
 #include "topology/workers.h"
 
@@ -11,6 +14,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <cmocka.h>
 
@@ -230,6 +238,59 @@ static void the_caller_gets_its_cpus_back(void **state)
     assert_memory_not_equal(&during[0], &during[1], sizeof before);
 }
 
+#ifdef __linux__
+
+enum { PAGE = 4096 };
+
+struct seat {
+    unsigned cpu, node;
+    int page_node; /* of a page that this worker touches first; negative: the system does not tell */
+};
+
+struct seats {
+    struct seat seat[PLACEMENT_MAX];
+    uint8_t *pages;
+};
+
+static void note_seat(void *arg, struct worker *w)
+{
+    struct seats *const s = arg;
+    struct seat *const seat = &s->seat[w->id];
+    void *page = s->pages + (size_t)w->id * PAGE;
+    memset(page, 1, PAGE);
+    if (syscall(SYS_getcpu, &seat->cpu, &seat->node, NULL)) seat->cpu = OS_CPU_NONE;
+    seat->page_node = -1;
+    if (syscall(SYS_move_pages, 0, 1UL, &page, NULL, &seat->page_node, 0)) seat->page_node = -1;
+}
+
+/* Each worker runs on the CPU and the node of the plan, and what it touches first lies there: on this machine, and on the
+ * emulated ones of tests/emulated. */
+static void bound_workers_sit_where_the_plan_says(void **state)
+{
+    (void)state;
+    static struct machine machine;
+    static struct placement place;
+    static struct seats s;
+    void *pages;
+    discover_this_machine(&machine);
+    assert_int_equal(placement_plan(&machine, &(struct placement_wish){0}, &place, NULL), MC_OK);
+    assert_int_equal(os_mem_alloc((size_t)place.n * PAGE, OS_MEM_PLAIN, "seats", &pages, NULL), MC_OK);
+    s.pages = pages;
+    struct workers *t;
+    assert_int_equal(workers_create(&place, &t, NULL), MC_OK);
+    workers_run(t, note_seat, &s);
+    workers_destroy(t);
+    for (unsigned i = 0; i < place.n; i++) {
+        assert_int_equal(s.seat[i].cpu, place.cpu[i]);
+        if (place.node[i] != OS_CPU_NONE) assert_int_equal(s.seat[i].node, place.node[i]);
+        if (s.seat[i].page_node >= 0) assert_int_equal(s.seat[i].page_node, s.seat[i].node);
+    }
+    print_message("%u workers in %u L3 groups sit where they should\n", place.n, place.n_groups);
+    os_mem_free(pages, (size_t)place.n * PAGE);
+}
+
+#endif
+
 static void a_team_that_never_ran_can_go(void **state)
 {
     (void)state;
@@ -255,6 +316,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_caller_gets_its_cpus_back), /* first: it needs a thread that nothing has bound */
+#ifdef __linux__
+        cmocka_unit_test(bound_workers_sit_where_the_plan_says),
+#endif
         cmocka_unit_test(syncs_order_everything),
         cmocka_unit_test(each_task_is_taken_once),
         cmocka_unit_test(each_task_of_a_share_is_taken_once),
