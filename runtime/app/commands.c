@@ -10,7 +10,10 @@
     "  -t N  worker threads (default: physical cores)    --pin auto|off|LIST of CPUs\n"                                        \
     "  --ctx N  context tokens    --batch N  prompt tokens per chunk (2048)\n"                                                 \
     "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap\n"                                                 \
-    "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"
+    "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"                                        \
+    "Less than the whole model (lossy):  --moe-top-k K  --moe-inner-k K in --moe-band A:B\n"                                   \
+    "  --moe-min-weight W  --moe-rescale none|l1|l2|rho=R    --moe-scope decode|all\n"                                         \
+    "  --swiglu-exps N  --swiglu-shexp N  of each 128 rows, routed and shared experts\n"
 #define HELP_COMMON "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
 
 const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPUs\n"

@@ -10,6 +10,8 @@
 #include "platform/os.h"
 #include "runtime/app/commands.h"
 #include "runtime/app/numbers.h"
+#include "runtime/control/settings.h"
+#include "runtime/model/shape.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -50,6 +52,14 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_KV] = {"kv", 0, KIND_CHOICE, LOADS, "f16", 0, 0, "f32|f16|q8"},
     [OPT_ARITH] = {"arith", 0, KIND_CHOICE, LOADS, "fast", 0, 0, "fast|exact"},
     [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|file|packed"},
+    [OPT_MOE_TOP_K] = {"moe-top-k", 0, KIND_INT, LOADS, NULL, 1, MODEL_USED_MAX, NULL},
+    [OPT_MOE_INNER_K] = {"moe-inner-k", 0, KIND_INT, LOADS, NULL, 1, MODEL_USED_MAX, NULL},
+    [OPT_MOE_BAND] = {"moe-band", 0, KIND_PATH, LOADS, NULL, 0, 0, NULL},
+    [OPT_MOE_MIN_WEIGHT] = {"moe-min-weight", 0, KIND_NUM, LOADS, "0", 0, (double)SETTINGS_WEIGHT_MAX, NULL},
+    [OPT_MOE_RESCALE] = {"moe-rescale", 0, KIND_PATH, LOADS, "l2", 0, 0, NULL},
+    [OPT_SWIGLU_EXPS] = {"swiglu-exps", 0, KIND_INT, LOADS, "0", 0, SETTINGS_STRATUM, NULL},
+    [OPT_SWIGLU_SHEXP] = {"swiglu-shexp", 0, KIND_INT, LOADS, "0", 0, SETTINGS_STRATUM, NULL},
+    [OPT_MOE_SCOPE] = {"moe-scope", 0, KIND_CHOICE, LOADS, "decode", 0, 0, "decode|all"},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},
@@ -95,9 +105,7 @@ static const struct opt_row rows[OPT_COUNT] = {
 };
 
 /* Options of the contract that have no effect in this version: refused by name, wherever they are written. */
-static const char *const planned[] = {"memory",       "expert-cache", "numa",           "hugepages",   "moe-top-k",
-                                      "moe-inner-k",  "moe-band",     "moe-min-weight", "moe-rescale", "swiglu-exps",
-                                      "swiglu-shexp", "moe-scope",    "moe-cfg",        "control"};
+static const char *const planned[] = {"memory", "expert-cache", "numa", "hugepages", "moe-cfg", "control"};
 /* Values of choices that are in the contract but not in this version. */
 static const struct {
     enum opt_id id;

@@ -174,7 +174,7 @@ static enum mc_code decode(struct talk *t, struct writer *w, struct talk_result 
         if (ferror(stdout)) return output_failed(errno, err);
         if (session_position(t->session) == session_capacity(t->session)) return MC_OK;
         if (r->generated.n >= t->tokens_max) return MC_OK; /* its logits are not needed */
-        code = session_append(t->session, &id, 1, err);
+        code = session_decode(t->session, id, err);
         if (code) return code;
         r->n_decoded++;
     }

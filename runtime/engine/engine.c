@@ -92,6 +92,10 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     if (!automatic && !packed && strcmp(layout, "file") != 0)
         return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
     if ((!automatic && !packed) || e->exact) return MC_OK;
+    for (uint32_t il = 0; il < e->model.shape.n_layer && !packed; il++) {
+        e->model.layers[il].up.keep_rows = opt->keep_up_exps && !e->model.layers[il].hash_ids;
+        e->model.layers[il].up_shared.keep_rows = opt->keep_up_shexp && !e->model.layers[il].hash_ids;
+    }
     const uint64_t available = os_memory_available_bytes(),
                    slack = (available >> PACK_SLACK_SHIFT) + ((uint64_t)PACK_SLACK_MIB << 20);
     const uint64_t budget = available > slack ? available - slack : 0;
@@ -116,6 +120,13 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     return MC_OK;
 }
 
+static enum mc_code create_settings(struct engine *e, struct mc_err *err)
+{
+    const struct model_shape *s = &e->model.shape;
+    const struct settings_limits limits = {s->n_layer, s->n_hash_layer, s->n_used};
+    return settings_box_create(&limits, &e->settings, err);
+}
+
 static void count_bytes(struct engine *e)
 {
     for (size_t i = 0; i < gguf_n_parts(e->gguf); i++) e->facts.file_bytes += gguf_part_size(e->gguf, i);
@@ -138,6 +149,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     if (!code) code = weights_open(e->gguf, io, &e->weights, err);
     if (!code) code = model_bind(e->gguf, e->weights, shape, &e->kern, &e->model, err);
     if (!code) e->bound = true;
+    if (!code) code = create_settings(e, err);
     if (!code) code = start_team(opt, e, err);
     if (!code) code = make_resident(opt, e, err);
     if (!code && weights_damaged(e->weights))
@@ -162,6 +174,7 @@ void engine_close(struct engine *e)
     if (!e) return;
     if (e->team) workers_destroy(e->team);
     resident_destroy(&e->resident);
+    settings_box_destroy(e->settings);
     if (e->bound) model_unbind(&e->model);
     if (e->weights) weights_close(e->weights);
     if (e->gguf) gguf_close(e->gguf);
@@ -186,4 +199,30 @@ void engine_facts_get(const struct engine *e, struct engine_facts *out)
 struct workers *engine_workers(struct engine *e)
 {
     return e->team;
+}
+
+struct settings_box *engine_settings(struct engine *e)
+{
+    return e->settings;
+}
+
+void engine_counts_get(const struct engine *e, struct engine_counts *out)
+{
+    uint64_t *const to[] = {&out->steps_decoded, &out->experts_used, &out->experts_dropped,
+                            &out->rows_computed, &out->rows_skipped, &out->bytes_saved};
+    _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->counts), "every counter has its place");
+    for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
+}
+
+uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp)
+{
+    const struct model_shape *s = &e->model.shape;
+    uint64_t sum = 0;
+    for (uint32_t il = 0; il < s->n_layer; il++) {
+        const struct layer_weights *L = &e->model.layers[il];
+        if (L->hash_ids) continue;
+        if (!L->up.packed) sum += s->n_used * (s->d_expert - kern_rows_kept(s->d_expert, rows_exps)) * L->up.row_bytes;
+        if (!L->up_shared.packed) sum += (s->d_expert - kern_rows_kept(s->d_expert, rows_shexp)) * L->up_shared.row_bytes;
+    }
+    return sum;
 }

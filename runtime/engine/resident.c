@@ -90,7 +90,7 @@ static void visit(void *user, struct matrix *m)
     if (!group_bytes || p->cancelled) return;
     const uint32_t groups = m->rows / KERN_PACK_ROWS * m->count;
     const uint64_t bytes = (uint64_t)group_bytes * groups; /* of the order of the file's: cannot wrap */
-    if (!pays(p, m, bytes)) {
+    if (m->keep_rows || !pays(p, m, bytes)) {
         p->n_file++;
         return;
     }

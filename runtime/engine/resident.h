@@ -15,7 +15,7 @@ struct resident {
     size_t memory_bytes;
     uint64_t file_bytes;       /* of the packed matrices */
     unsigned n_packed, n_left; /* matrices packed; left in the file layout though they should be packed */
-    unsigned n_file;           /* left in the file layout because that is faster */
+    unsigned n_file;           /* left in the file layout because that is faster, or for the sake of their rows */
 };
 
 /* Packs as many matrices of m as fit into budget_bytes, in the order of model_each_matrix; in parallel on the team. Types

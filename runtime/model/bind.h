@@ -23,6 +23,7 @@ struct matrix {
     /* The same matrices with 16 rows interleaved (kernels/pack.h), or NULL; filled by the engine where it pays. */
     const uint8_t *packed;
     size_t group_bytes;
+    bool keep_rows; /* to be left in the file's layout: single rows are skipped */
 };
 
 static inline uint64_t matrix_bytes(const struct matrix *m)
