@@ -31,6 +31,7 @@ enum opt_id {
     OPT_SWIGLU_EXPS,
     OPT_SWIGLU_SHEXP,
     OPT_MOE_SCOPE,
+    OPT_MOE_CFG,
     /* all commands */
     OPT_QUIET,
     OPT_JSON,

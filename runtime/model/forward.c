@@ -199,6 +199,7 @@ enum mc_code flow_init(struct flow *f, const struct model *m, const struct kern_
     f->kv = kv;
     f->env.kern = kern;
     f->env.exact = exact;
+    f->dials = settings_lossless(&(struct settings_limits){m->shape.n_layer, m->shape.n_hash_layer, m->shape.n_used});
     rope_table_init(&f->rope, &m->shape);
     const enum mc_code code = os_mem_alloc((size_t)bytes, OS_MEM_HUGE, "activations", &f->memory, err);
     if (code) return code;

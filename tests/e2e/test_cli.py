@@ -31,7 +31,8 @@ class Cli(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="modchip-e2e-")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("MODCHIP_")}
-        self.env.update(XDG_CONFIG_HOME=self.dir, HOME=self.dir, MODCHIP_MODEL=MODEL, MODCHIP_THREADS="2")
+        self.env.update(XDG_CONFIG_HOME=self.dir, HOME=self.dir, MODCHIP_MODEL=MODEL, MODCHIP_THREADS="2",
+                        MODCHIP_MOE_CFG="off")  # the default file is everybody's
 
     def tearDown(self):
         shutil.rmtree(self.dir)
@@ -266,6 +267,43 @@ class Chat(Cli):
             for args in ("--moe-top-k 6 --swiglu-exps 0", "--moe-top-k 5", "--swiglu-exps 80 --swiglu-shexp 80"):
                 got = self.ok("run", "--raw", "--temp", "0", "--quiet", "-f", self.write("prompt", row["prompt"]), *args.split())
                 self.assertEqual(got.decode(), row["output"], args)
+
+    def test_the_file_changes_a_run_while_it_speaks(self):
+        cfg = self.path("moe.bin")
+        fields = lambda *v: struct.pack("<8i", *v)
+        p = subprocess.Popen([PROGRAM, "run", "--raw", "--temp", "0", "-n", "3000", "--ignore-eos", "-p", "Once upon a time", "--moe-cfg", cfg,
+                              "--log", "info", "--ctx", "4096"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=self.env, cwd=self.dir)
+        log = []
+        try:
+            deadline = time.time() + 60
+            while not os.path.exists(cfg) and time.time() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(self.read(cfg), fields(6, 6, 0, 2, 4, 1, 0, 0))
+            self.assertEqual(os.stat(cfg).st_mode & 0o777, 0o600)
+            for values in ((5, 5, 0, 3, 43, 1, 80, 80), (9, 5, 0, 3, 43, 1, 80, 80)):
+                with open(cfg, "r+b") as f:
+                    f.write(fields(*values))
+                for line in p.stderr:
+                    log.append(line.decode())
+                    if "control:" in log[-1]:
+                        break
+        finally:
+            p.send_signal(signal.SIGINT)
+            rest = p.communicate(timeout=60)[1].decode()
+        text = "".join(log) + rest
+        self.assertIn("source=file lossy=1: top-k 5, 5 in layers 3:4, rescale l2, rows 80/80 of 128, decoding only", text)
+        self.assertIn("field 0, moe_top_k: must be 1..6, got 9; the settings stay", text)
+        self.assertFalse(os.path.exists(cfg))
+
+    def test_a_given_file_is_in_force_from_the_start_and_a_bad_one_is_not(self):
+        cfg = self.write("moe.bin", struct.pack("<8i", 1, 1, 0, 2, 4, 0, 1, 1))
+        ask = ("run", "--raw", "--temp", "0", "-n", "30", "-p", "Once upon a time", "--moe-cfg", cfg)
+        plain = self.ok(*ask[:-2])
+        self.assertNotEqual(self.ok(*ask), plain)
+        os.chmod(cfg, 0o666)
+        code, out, err = self.call(*ask)
+        self.assertEqual((code, out), (0, plain))
+        self.assertEqual(err.count("may be written by others"), 1)
 
     def test_lossy_settings_that_are_wrong(self):
         self.refused(2, "--moe-top-k must be 1..6, got 7", "run", "--moe-top-k", "7", "-p", "x")
