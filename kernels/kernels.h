@@ -139,6 +139,8 @@ struct kern_table {
     /* h[i] = silu(min(g[i], limit)) * clamp(u[i], -limit, limit); silu(x) = x * sigmoid(x). limit <= 1e-6: no clamp.
      * h may be g or u.                                                                            architecture.md 7 */
     void (*swiglu)(float *h, const float *g, const float *u, size_t n, float limit);
+    /* s[i] = silu(min(g[i], limit)), the first factor of swiglu (same bits). limit <= 1e-6: no clamp. s may be g. */
+    void (*gate)(float *s, const float *g, size_t n, float limit);
     /* y[i] = fma(w[m-1], e[m-1][i], ... fma(w[0], e[0][i], +0)), terms in order.                  kernels.md 7.7 */
     void (*combine)(float *y, const float *const *e, const float *w, size_t m, size_t n);
 
@@ -200,6 +202,34 @@ void kern_route_scores(float *s, const float *lg, size_t n);
 void kern_route_top(int32_t *ids, const float *s, const float *bias, size_t n, size_t k);
 /* wt[i] = scale * s[ids[i]] / max(sum_i s[ids[i]], 2^-14), the sum in order of i; normalise false: wt = scale * s. */
 void kern_route_weights(float *wt, const float *s, const int32_t *ids, size_t k, float scale, bool normalise);
+/* Leaves out experts of a token: the k largest weights stay (ties: the one that stands first), of these the ones that are not
+ * below min_weight, and the largest in any case. ids and wt (n of each, n <= 64) are packed in their order, ids behind the last
+ * one become -1, weights 0; returns how many stay. If any is left out, the others are multiplied by
+ *   sqrt((a * A2 + b * A1^2) / (a * K2 + b * K1^2)),  A1, A2 sums of w and w^2 over all n, K1, K2 over those that stay,
+ * a = b = 0 standing for the factor 1; computed in double, sums in order.                              control.md 1 */
+size_t kern_route_keep(int32_t *ids, float *wt, size_t n, size_t k, float min_weight, float a, float b);
+
+/* A stratum: `n` <= KERN_STRATUM rows of an expert's inner dimension, from row 0 of its matrix on; bit i % 64 of word i / 64
+ * stands for its row i. */
+enum { KERN_STRATUM = 128 };
+struct kern_kept {
+    uint64_t bits[2];
+    float factor; /* sqrt(sum of s^2 over all rows / over the kept ones), 1 if the latter is 0 */
+    uint32_t n;   /* bits that are set */
+};
+/* Keeps the m rows of largest s^2 (ties: the lower row; NaN ranks first), 1 <= m <= n. The sums are 8 partial sums in double,
+ * row i into sum i mod 8, added by halves. */
+void kern_keep_rows(struct kern_kept *out, const float *s, size_t n, size_t m);
+/* Rows that stay of n at `rows` of 128: ceil(n * rows / 128); rows 0: all. */
+static inline size_t kern_rows_kept(size_t n, size_t rows)
+{
+    return rows ? n / KERN_STRATUM * rows + (n % KERN_STRATUM * rows + KERN_STRATUM - 1) / KERN_STRATUM : n;
+}
+/* h[i] = (s[i] * clamp(u[j], -limit, limit)) * kept->factor for kept rows i < n, where j is i (packed false) or the number of
+ * kept rows in front of i (packed); 0 for the others. limit as in swiglu; h may be s. */
+void kern_kept_times_up(float *h, const float *s, const float *u, size_t n, const struct kern_kept *kept, bool packed,
+                        float limit);
+
 /* Indices of the k largest scores, ascending by index; ties: lowest index; NaN ranks last. k <= n.
  * scratch: n uint64. */
 void kern_top_rows(uint32_t *idx, const float *score, size_t n, size_t k, uint64_t *scratch);

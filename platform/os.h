@@ -1,8 +1,8 @@
 /* os.h - the one header that stands for an operating system.
  *
  * platform/linux and platform/windows implement it under the same file names (os_file.c, os_memory.c, os_region.c, os_thread.c,
- * os_affinity.c, os_clock.c, os_process.c, os_system.c). Rules of the seam: UTF-8 paths in, mc_code out, sizes in bytes, times
- * in nanoseconds, no OS type in a signature. */
+ * os_affinity.c, os_clock.c, os_process.c, os_system.c ...). Rules of the seam: UTF-8 paths in, mc_code out, sizes in bytes,
+ * times in nanoseconds, no OS type in a signature. */
 #ifndef PLATFORM_OS_H
 #define PLATFORM_OS_H
 
@@ -102,6 +102,40 @@ MC_MUST_CHECK enum mc_code os_writer_finish(struct os_writer *w, struct mc_err *
 void os_writer_abort(struct os_writer *w);
 /* Both names lead to one regular file: what must not be read and replaced in one run. */
 bool os_file_same(const char *a, const char *b);
+
+/* ---- a small file that other programs of the same user write (os_guarded.c) --------------------------------------
+ * For files in folders that everybody may write, such as /tmp. What is at `path` is looked at through an open descriptor, never
+ * by name, and is accepted only if it is a regular file (no link is followed; a pipe or device neither blocks nor is read),
+ * belongs to the user of this process (Linux: or to root), has one name, is not writable by group or others (Windows: by its
+ * owner alone it is judged) and holds `size` to 4096 bytes. */
+enum os_guard {
+    OS_GUARD_OK,
+    OS_GUARD_MISSING,
+    OS_GUARD_SHORT, /* right in all else */
+    OS_GUARD_LONG,
+    OS_GUARD_LINK,
+    OS_GUARD_KIND,
+    OS_GUARD_OWNER,
+    OS_GUARD_MODE,
+    OS_GUARD_NAMES,
+    OS_GUARD_TAKEN, /* create: the name is there already */
+    OS_GUARD_FAILED,
+    OS_GUARDS
+};
+/* Which file it is, and when it was last written. */
+struct os_file_id {
+    uint64_t device, file, written_ns;
+};
+/* The first `size` bytes; *id (may be NULL) is filled with OS_GUARD_OK and OS_GUARD_SHORT. */
+enum os_guard os_guarded_read(const char *path, void *dst, size_t size, struct os_file_id *id);
+/* Creates a file that only this user may read and write; never follows a link, never touches what is there. */
+enum os_guard os_guarded_create(const char *path, const void *data, size_t size, struct os_file_id *id);
+/* Writes the first bytes of an accepted file (of any length up to 4096) in place. */
+enum os_guard os_guarded_overwrite(const char *path, const void *data, size_t size);
+/* Removes `path` if it still names this file. */
+void os_guarded_remove(const char *path, const struct os_file_id *id);
+/* `name` in the folder for temporary files: /tmp, on Windows that of TEMP. False: the path does not fit. */
+bool os_temp_path(const char *name, char *buf, size_t cap);
 
 /* ---- memory (os_memory.c) --------------------------------------------------------------------------------------- */
 
@@ -238,6 +272,7 @@ void os_system_get(struct os_system *out);
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 
 uint64_t os_clock_ns(void); /* monotonic */
+void os_sleep_ms(unsigned ms);
 uint64_t os_rss_peak_bytes(void);
 uint64_t os_memory_available_bytes(void);
 /* Folder of the running program, without a slash at its end. */

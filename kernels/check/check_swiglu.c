@@ -32,6 +32,31 @@ void check_swiglu(struct ck *k, unsigned which, struct ck_numbers *out)
     *out = (struct ck_numbers){k->timer.best_ns, 2048, 12.0 * 2048, 0};
 }
 
+void check_gate(struct ck *k, unsigned which, struct ck_numbers *out)
+{
+    static const float limits[] = {10, 7.5f, 1e-6f, 0};
+    (void)which;
+    for (size_t n = 1; k->t != k->ref && n <= 2048; n += n < 70 ? 1 : 989)
+        for (enum ck_pattern p = 0; p < CK_PATTERNS; p++)
+            for (unsigned i = 0; i < 8 && ck_ok(k); i++) {
+                const bool in_place = i >= 4;
+                ck_case(k, "n %zu, limit %g, in place %d, pattern %s", n, (double)limits[i % 4], in_place, ck_pattern_name(p));
+                float *g = ck_input(k, 4 * n, 0), *want = ck_output(k, 4 * n), *got = ck_output(k, 4 * n);
+                ck_fill_floats(k, g, n, p);
+                for (size_t j = 0; p == CK_RANDOM && j < n; j++) g[j] *= 8; /* on both sides of the limit */
+                if (in_place) memcpy(got, g, 4 * n);
+                k->ref->gate(want, g, n, limits[i % 4]);
+                k->t->gate(got, in_place ? got : g, n, limits[i % 4]);
+                ck_same_floats(k, want, got, n, "s");
+            }
+    if (!ck_ok(k)) return;
+    ck_case(k, "n 2048");
+    const float *g = ck_floats(k, 2048, CK_RANDOM);
+    float *s = ck_output(k, 4 * 2048);
+    CK_BENCH(k) k->t->gate(s, g, 2048, 10);
+    *out = (struct ck_numbers){k->timer.best_ns, 2048, 8.0 * 2048, 0};
+}
+
 /* e: pointers to m rows of n floats, the last of which ends at the fence. */
 static void make_rows(struct ck *k, const float **e, size_t m, size_t n, enum ck_pattern p)
 {

@@ -24,9 +24,9 @@ typedef void (*any_fn)(void); /* every slot is a function pointer of this size *
 #define SLOT(name) {#name, offsetof(struct kern_table, name), check_##name, 0, false}
 /* clang-format on */
 static const struct op float_ops[] = {
-    SLOT(rms_norm), SLOT(sum_squares), SLOT(rope),          SLOT(hadamard),     SLOT(swiglu),
-    SLOT(combine),  SLOT(pool),        SLOT(hyper_read),    SLOT(hyper_write),  SLOT(kv_store),
-    SLOT(kv_load),  SLOT(attend_part), SLOT(attend_finish), SLOT(index_scores),
+    SLOT(rms_norm), SLOT(sum_squares), SLOT(rope),        SLOT(hadamard),      SLOT(swiglu),
+    SLOT(gate),     SLOT(combine),     SLOT(pool),        SLOT(hyper_read),    SLOT(hyper_write),
+    SLOT(kv_store), SLOT(kv_load),     SLOT(attend_part), SLOT(attend_finish), SLOT(index_scores),
 };
 
 struct walk {

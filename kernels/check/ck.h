@@ -98,6 +98,7 @@ void check_sum_squares(struct ck *k, unsigned which, struct ck_numbers *out);
 void check_rope(struct ck *k, unsigned which, struct ck_numbers *out);
 void check_hadamard(struct ck *k, unsigned which, struct ck_numbers *out);
 void check_swiglu(struct ck *k, unsigned which, struct ck_numbers *out);
+void check_gate(struct ck *k, unsigned which, struct ck_numbers *out);
 void check_combine(struct ck *k, unsigned which, struct ck_numbers *out);
 void check_pool(struct ck *k, unsigned which, struct ck_numbers *out);
 void check_hyper_read(struct ck *k, unsigned which, struct ck_numbers *out);

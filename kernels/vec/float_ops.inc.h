@@ -29,6 +29,7 @@ void FLOAT_OPS_INIT(struct kern_table *t)
     t->rope = rope;
     t->hadamard = hadamard;
     t->swiglu = swiglu;
+    t->gate = gate;
     t->combine = combine;
     t->pool = pool;
     t->hyper_read = hyper_read;

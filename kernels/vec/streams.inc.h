@@ -101,6 +101,17 @@ static void swiglu(float *h, const float *g, const float *u, size_t n, float lim
     }
 }
 
+static void gate(float *s, const float *g, size_t n, float limit)
+{
+    const vf high = v_set1(limit);
+    for (size_t i = 0; i < n; i += VL) {
+        const size_t count = vec_min(VL, n - i);
+        vf x = v_load_n(g + i, count);
+        if (limit > 1e-6f) x = v_min(high, x);
+        v_store_n(s + i, v_silu(x), count);
+    }
+}
+
 static void combine(float *y, const float *const *e, const float *w, size_t m, size_t n)
 {
     size_t i = 0;

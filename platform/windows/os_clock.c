@@ -11,3 +11,8 @@ uint64_t os_clock_ns(void)
     const uint64_t c = (uint64_t)count.QuadPart, f = (uint64_t)per_second.QuadPart;
     return c / f * 1000000000u + c % f * 1000000000u / f;
 }
+
+void os_sleep_ms(unsigned ms)
+{
+    Sleep(ms);
+}

@@ -107,17 +107,24 @@ static void print_phase(struct profile *p, const char *name, uint32_t tokens)
     }
 }
 
-/* Appends n tokens, `step` at a time, and prints where the time went; then the session is back at the start depth. */
-static enum mc_code phase(struct profile *p, const char *name, uint32_t n, uint32_t step, struct mc_err *err)
+static enum mc_code run_step(struct profile *p, uint32_t at, uint32_t n, bool decode, struct mc_err *err)
+{
+    const int32_t *ids = p->ids + p->depth + at;
+    return decode ? session_decode(p->session, *ids, err) : session_append(p->session, ids, n, err);
+}
+
+/* Appends n tokens, at once or decoding one by one, and prints where the time went; then the session is back at the start
+ * depth. */
+static enum mc_code phase(struct profile *p, const char *name, uint32_t n, bool decode, struct mc_err *err)
 {
     enum mc_code code = session_rewind(p->session, p->depth, err);
-    const uint32_t warm = n < step ? n : step;
-    if (!code) code = session_append(p->session, p->ids + p->depth, warm, err); /* first touch of buffers */
+    const uint32_t step = decode ? 1 : n;
+    if (!code) code = run_step(p, 0, step, decode, err); /* first touch of buffers */
     if (!code) code = session_rewind(p->session, p->depth, err);
     p->ghz = checkkern_ghz();
     if (!code) code = session_trace(p->session, &p->trace, err);
     for (uint32_t at = 0; at < n && !code; at += step) {
-        code = session_append(p->session, p->ids + p->depth + at, n - at < step ? n - at : step, err);
+        code = run_step(p, at, step, decode, err);
         if (!code) code = check_interrupt(err);
     }
     if (!code) print_phase(p, name, n);
@@ -130,8 +137,8 @@ static enum mc_code measure(struct profile *p, uint32_t n_prefill, uint32_t n_de
     enum mc_code code = model_session(p->o, p->engine, need ? need : 1, need, &p->session, err);
     if (!code) code = random_ids(p->o, engine_shape(p->engine)->n_vocab, (size_t)need, &p->ids, err);
     if (!code && p->depth) code = session_append(p->session, p->ids, p->depth, err);
-    if (!code && n_prefill) code = phase(p, "prefill", n_prefill, n_prefill, err);
-    if (!code && n_decode) code = phase(p, "decode", n_decode, 1, err);
+    if (!code && n_prefill) code = phase(p, "prefill", n_prefill, false, err);
+    if (!code && n_decode) code = phase(p, "decode", n_decode, true, err);
     return code;
 }
 

@@ -12,8 +12,12 @@
     "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap|uring|pread\n"                                     \
     "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"                                        \
     "  --hugepages auto|off|thp|2m|1g  pages of the weights\n"                                                                 \
-    "  --numa auto|local|interleave|mirror  weights on machines with memory nodes\n"
-#define HELP_COMMON "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
+    "  --numa auto|local|interleave|mirror  weights on machines with memory nodes\n"                                           \
+    "Less than the whole model: --moe-top-k K  --moe-inner-k K in --moe-band A:B\n"                                            \
+    "  --moe-min-weight W  --moe-rescale none|l1|l2|rho=R  --moe-scope decode|all\n"                                           \
+    "  --swiglu-exps N  --swiglu-shexp N  of 128 rows, routed and shared experts\n"
+#define HELP_MOE_CFG "  --moe-cfg PATH|off  32-byte file that changes them while the model speaks\n"
+#define HELP_COMMON  "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
 
 const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPUs\n"
                                 "\n"
@@ -50,17 +54,18 @@ static const char help_run[] =
     "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
     "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
     "  --ignore-eos     go on after the end token\n"
-    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_COMMON;
+    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_MOE_CFG HELP_COMMON;
 
-static const char help_chat[] = "modchip chat [options]\n"
-                                "A conversation; /help lists its commands. Ctrl-C stops an answer. When standard\n"
-                                "input is no terminal each of its lines is one turn.\n"
-                                "  --system TEXT    -n, --predict N  most tokens of one answer\n"
-                                "  --think off|on|high|max  reasoning before the answer (on)\n"
-                                "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
-                                "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
-                                "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL
-                                "Also: --quiet  --log error|warn|info|debug  --config FILE\n";
+static const char help_chat[] =
+    "modchip chat [options]\n"
+    "A conversation; /help lists its commands. Ctrl-C stops an answer. When standard\n"
+    "input is no terminal each of its lines is one turn.\n"
+    "  --system TEXT    -n, --predict N  most tokens of one answer\n"
+    "  --think off|on|high|max  reasoning before the answer (on)\n"
+    "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
+    "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
+    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_MOE_CFG
+    "Also: --quiet  --log error|warn|info|debug  --config FILE\n";
 
 static const char help_logits[] = "modchip logits --tokens LIST -o FILE [--positions LIST] [options]\n"
                                   "Runs the tokens and writes raw logits: little-endian float32, one row of the\n"

@@ -4,6 +4,7 @@
 #include "io/gguf/gguf.h"
 #include "platform/base/log.h"
 #include "platform/os.h"
+#include "runtime/app/dial_options.h"
 #include "runtime/app/options.h"
 #include "runtime/app/progress.h"
 #include "runtime/engine/engine.h"
@@ -85,7 +86,8 @@ void say_openmp(const struct app_options *o)
 enum mc_code model_open(const struct app_options *o, struct engine **engine, struct tokenizer **tok, struct mc_err *err)
 {
     char path[MODEL_PATH_MAX];
-    enum mc_code code = model_path(o, path, err);
+    enum mc_code code = dial_options_check(o, err);
+    if (!code) code = model_path(o, path, err);
     if (code) return code;
     say_openmp(o);
     const struct session_options session = model_session_wish(o);
@@ -104,6 +106,8 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
         .touch_first = opt_flag(o, OPT_LOAD),
         .numa = opt_text(o, OPT_NUMA),
         .hugepages = opt_text(o, OPT_HUGEPAGES),
+        .keep_up_exps = dial_options_rows_exps(o),
+        .keep_up_shexp = dial_options_rows_shexp(o),
         .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST,
     };
     struct engine *e;
@@ -111,7 +115,8 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
     progress_end(&p);
     if (code) return code;
     struct tokenizer *t = NULL;
-    if (tok) code = tokenizer_create(engine_gguf(e), &t, err);
+    code = dial_options_apply(o, e, err);
+    if (!code && tok) code = tokenizer_create(engine_gguf(e), &t, err);
     if (!code && tok && tokenizer_n_tokens(t) != engine_shape(e)->n_vocab)
         code = mc_fail(err, MC_EFORMAT, 0, "%s: tokenizer.ggml.tokens has %zu entries, token_embd.weight %u rows", path,
                        tokenizer_n_tokens(t), (unsigned)engine_shape(e)->n_vocab);

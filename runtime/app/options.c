@@ -10,6 +10,8 @@
 #include "platform/os.h"
 #include "runtime/app/commands.h"
 #include "runtime/app/numbers.h"
+#include "runtime/control/settings.h"
+#include "runtime/model/shape.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -56,6 +58,15 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|file|packed"},
     [OPT_HUGEPAGES] = {"hugepages", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|off|thp|2m|1g"},
     [OPT_NUMA] = {"numa", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|local|interleave|mirror"},
+    [OPT_MOE_TOP_K] = {"moe-top-k", 0, KIND_INT, CMD_ENGINE, NULL, 1, MODEL_USED_MAX, NULL},
+    [OPT_MOE_INNER_K] = {"moe-inner-k", 0, KIND_INT, CMD_ENGINE, NULL, 1, MODEL_USED_MAX, NULL},
+    [OPT_MOE_BAND] = {"moe-band", 0, KIND_PATH, CMD_ENGINE, NULL, 0, 0, NULL},
+    [OPT_MOE_MIN_WEIGHT] = {"moe-min-weight", 0, KIND_NUM, CMD_ENGINE, "0", 0, (double)SETTINGS_WEIGHT_MAX, NULL},
+    [OPT_MOE_RESCALE] = {"moe-rescale", 0, KIND_PATH, CMD_ENGINE, "l2", 0, 0, NULL},
+    [OPT_SWIGLU_EXPS] = {"swiglu-exps", 0, KIND_INT, CMD_ENGINE, "0", 0, SETTINGS_STRATUM, NULL},
+    [OPT_SWIGLU_SHEXP] = {"swiglu-shexp", 0, KIND_INT, CMD_ENGINE, "0", 0, SETTINGS_STRATUM, NULL},
+    [OPT_MOE_SCOPE] = {"moe-scope", 0, KIND_CHOICE, CMD_ENGINE, "decode", 0, 0, "decode|all"},
+    [OPT_MOE_CFG] = {"moe-cfg", 0, KIND_PATH, CMD_TALK, NULL, 0, 0, NULL},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},
@@ -106,9 +117,7 @@ static const struct opt_row rows[OPT_COUNT] = {
 
 /* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
  * are written. */
-static const char *const planned[] = {"memory",       "expert-cache",   "moe-top-k",   "moe-inner-k",
-                                      "moe-band",     "moe-min-weight", "moe-rescale", "swiglu-exps",
-                                      "swiglu-shexp", "moe-scope",      "moe-cfg",     "control"};
+static const char *const planned[] = {"memory", "expert-cache", "control"};
 enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *opt_name(enum opt_id id)

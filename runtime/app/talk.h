@@ -10,6 +10,7 @@
 #include "runtime/text/tokenizer.h"
 
 struct app_options;
+struct control_file;
 struct engine;
 struct sampler;
 struct session;
@@ -19,6 +20,7 @@ struct talk {
     struct tokenizer *tok;
     struct session *session;
     struct sampler *sampler;
+    struct control_file *control; /* NULL: --moe-cfg off */
     struct chat_controls controls;
     uint64_t seed;
     uint64_t tokens_max; /* -n; UINT64_MAX: to the end of the context */
@@ -43,8 +45,8 @@ struct talk_sink {
     void (*reasoning)(void *user, struct mc_span text);
 };
 
-/* Opens model, tokenizer, session and sampler by the options of run and chat. talk_close is safe after any failure and on
- * zeros. */
+/* Opens model, tokenizer, session, sampler and the watch on the 32-byte file by the options of run and chat. talk_close is safe
+ * after any failure and on zeros. */
 MC_MUST_CHECK enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_err *err);
 void talk_close(struct talk *t);
 

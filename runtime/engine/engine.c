@@ -178,6 +178,10 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     ro.pinned = e->facts.pinned;
     ro.assumed_nodes = opt->assumed_nodes;
     const bool packed = layout == ENGINE_LAYOUT_PACKED && !e->exact;
+    for (uint32_t il = 0; il < e->model.shape.n_layer && !packed; il++) {
+        e->model.layers[il].up.keep_rows = opt->keep_up_exps && !e->model.layers[il].hash_ids;
+        e->model.layers[il].up_shared.keep_rows = opt->keep_up_shexp && !e->model.layers[il].hash_ids;
+    }
     ro.layout = e->exact ? RESIDENT_FILE : (enum resident_layout)layout; /* the same names in the same order */
     struct session_memory session = {0};
     if (opt->session) {
@@ -210,6 +214,13 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     return MC_OK;
 }
 
+static enum mc_code create_settings(struct engine *e, struct mc_err *err)
+{
+    const struct model_shape *s = &e->model.shape;
+    const struct settings_limits limits = {s->n_layer, s->n_hash_layer, s->n_used};
+    return settings_box_create(&limits, &e->settings, err);
+}
+
 static void count_bytes(struct engine *e)
 {
     for (size_t i = 0; i < gguf_n_parts(e->gguf); i++) e->facts.file_bytes += gguf_part_size(e->gguf, i);
@@ -239,6 +250,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     const uint64_t begin_ns = os_clock_ns();
     struct engine *e = calloc(1, sizeof *e);
     enum mc_code code = e ? engine_bind(opt, e, err) : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
+    if (!code) code = create_settings(e, err);
     if (!code) code = start_team(opt, e, err);
     if (!code) code = make_resident(opt, e, err);
     if (!code && weights_damaged(e->weights))
@@ -260,6 +272,7 @@ void engine_close(struct engine *e)
     if (!e) return;
     if (e->team) workers_destroy(e->team);
     resident_destroy(&e->resident);
+    settings_box_destroy(e->settings);
     if (e->bound) model_unbind(&e->model);
     if (e->weights) weights_close(e->weights);
     if (e->gguf) gguf_close(e->gguf);
@@ -284,4 +297,30 @@ void engine_facts_get(const struct engine *e, struct engine_facts *out)
 struct workers *engine_workers(struct engine *e)
 {
     return e->team;
+}
+
+struct settings_box *engine_settings(struct engine *e)
+{
+    return e->settings;
+}
+
+void engine_counts_get(const struct engine *e, struct engine_counts *out)
+{
+    uint64_t *const to[] = {&out->steps_decoded, &out->experts_used, &out->experts_dropped,
+                            &out->rows_computed, &out->rows_skipped, &out->bytes_saved};
+    _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->counts), "every counter has its place");
+    for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
+}
+
+uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp)
+{
+    const struct model_shape *s = &e->model.shape;
+    uint64_t sum = 0;
+    for (uint32_t il = 0; il < s->n_layer; il++) {
+        const struct layer_weights *L = &e->model.layers[il];
+        if (L->hash_ids) continue;
+        if (!L->up.packed) sum += s->n_used * (s->d_expert - kern_rows_kept(s->d_expert, rows_exps)) * L->up.row_bytes;
+        if (!L->up_shared.packed) sum += (s->d_expert - kern_rows_kept(s->d_expert, rows_shexp)) * L->up_shared.row_bytes;
+    }
+    return sum;
 }

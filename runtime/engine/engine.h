@@ -48,6 +48,9 @@ struct engine_options {
                          becomes another, with a warning. NULL = auto */
     unsigned assumed_nodes; /* 0 but in tests: as if the machine had so many memory nodes */
     bool touch_first;       /* make all memory of the weights present before they are read, so that both can be timed apart */
+    /* The up matrices of routed or shared experts stay in the file's layout (unless `layout` is "packed"): rows that the
+     * settings leave out can be skipped only there. */
+    bool keep_up_exps, keep_up_shexp;
     const struct session_options *session; /* weights leave room for one like this; n_ctx 0: 8192 tokens. NULL: for none */
     engine_progress_fn progress;           /* of reading weights, in bytes of the file; or NULL */
     void *progress_user;
@@ -88,6 +91,21 @@ void engine_facts_get(const struct engine *e, struct engine_facts *out);
 struct workers;
 struct workers *engine_workers(struct engine *e);
 
+/* The settings that may change while the engine runs; lossless at first. Any thread may use the box. */
+struct settings_box;
+struct settings_box *engine_settings(struct engine *e);
+
+/* What settings have left out since the engine was opened. Any thread. */
+struct engine_counts {
+    uint64_t steps_decoded;                 /* tokens that session_decode ran */
+    uint64_t experts_used, experts_dropped; /* routed experts of a token and layer */
+    uint64_t rows_computed, rows_skipped;   /* rows of up projections: skipped means not used, whether or not they were read */
+    uint64_t bytes_saved;                   /* weights that single tokens did not read because of it */
+};
+void engine_counts_get(const struct engine *e, struct engine_counts *out);
+/* Bytes of up that the settings `rows_exps` and `rows_shexp` can save of a token, in the layout in force. */
+uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp);
+
 /* ---- sessions ---- */
 
 struct session_memory {
@@ -115,7 +133,13 @@ void session_set_progress(struct session *s, engine_progress_fn fn, void *user);
  * model file was damaged while in use), MC_ECANCELLED. A NaN among the logits is MC_EFORMAT naming the position. */
 MC_MUST_CHECK enum mc_code session_append(struct session *s, const int32_t *ids, size_t n, struct mc_err *err);
 
-/* The same; fn gets the logits of every appended position for which want[i] != 0 (want NULL: all), in order. */
+/* One token of an answer: as session_append, except that settings of scope "decode" act on it too. On the tokens of an append
+ * they act only with scope "all": what is lossy there stays in the cache. So the phase is the caller's word, never the number
+ * of tokens, and results do not depend on how a prompt is cut. */
+MC_MUST_CHECK enum mc_code session_decode(struct session *s, int32_t id, struct mc_err *err);
+
+/* The same as session_append; fn gets the logits of every appended position for which want[i] != 0 (want NULL: all), in order.
+ */
 typedef void (*session_logits_fn)(void *user, uint32_t position, const float *logits);
 MC_MUST_CHECK enum mc_code session_append_all(struct session *s, const int32_t *ids, size_t n, const uint8_t *want,
                                               session_logits_fn fn, void *user, struct mc_err *err);
@@ -124,13 +148,17 @@ MC_MUST_CHECK enum mc_code session_append_all(struct session *s, const int32_t *
  * session. */
 const float *session_logits(const struct session *s);
 
+/* Tokens held in front of the first one that was computed with lossy settings. */
+uint32_t session_lossless_prefix(const struct session *s);
+
 /* Goes back to n tokens. Free when at most session_rewind_reach() tokens are dropped (or n = 0); farther back the tokens are
- * run again from the nearest state that is still held. Exact in every case. n > position is MC_EARG. */
+ * run again from the nearest state that is still held, as tokens of a prompt. Exact in every case at lossless settings. n >
+ * position is MC_EARG. */
 MC_MUST_CHECK enum mc_code session_rewind(struct session *s, uint32_t n, struct mc_err *err);
 uint32_t session_rewind_reach(const struct session *s);
 
 /* Makes the session hold a common prefix of its tokens and ids (as long as possible, but at most n - 1 so that an append gives
- * logits); *n_kept tells how long. */
+ * logits); *n_kept tells how long. While the settings are lossless, tokens that were computed with lossy ones are not kept. */
 MC_MUST_CHECK enum mc_code session_keep_prefix(struct session *s, const int32_t *ids, size_t n, uint32_t *n_kept,
                                                struct mc_err *err);
 

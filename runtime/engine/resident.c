@@ -45,6 +45,10 @@ static size_t group_bytes_of(struct plan *p, const struct matrix *m)
     if (p->opt->layout == RESIDENT_FILE || !p->kern->packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
     const size_t group_bytes = kern_pack_group_bytes(m->type, m->k);
     const uint64_t groups = (uint64_t)m->rows / KERN_PACK_ROWS * m->count;
+    if (group_bytes && m->keep_rows) {
+        p->out->n_file++;
+        return 0;
+    }
     if (group_bytes && !pays(p, m, group_bytes * groups)) {
         p->out->n_file++;
         return 0;

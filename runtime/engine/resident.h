@@ -43,7 +43,8 @@ struct resident {
     uint64_t file_bytes;                      /* of all resident matrices, as the file has them */
     uint64_t packed_bytes, packed_file_bytes; /* the packed ones of them: in memory, in the file */
     uint64_t mapped_bytes;                    /* of the matrices that are not resident */
-    unsigned n_packed, n_file; /* matrices packed; in the file's layout, resident or mapped, though they could be packed */
+    unsigned n_packed, n_file; /* matrices packed; in the file's layout, resident or mapped, though they could be packed: faster
+                                  so, or single rows are skipped */
     unsigned n_left;           /* mapped because they do not fit */
     double touch_s, read_s;    /* touch_s: 0 unless touch_first; read_s: reading and packing, and touching otherwise */
     struct intake_facts intake;

@@ -20,7 +20,7 @@ enum {
 struct session_snapshot {
     const struct engine *engine;
     enum kern_kv kv;
-    uint32_t n_ctx, n;
+    uint32_t n_ctx, n, lossless;
     size_t bytes; /* of the whole object */
     int32_t *tokens;
     uint8_t *state;
@@ -73,6 +73,7 @@ enum mc_code session_create(struct engine *e, const struct session_options *opt,
     struct session *s = calloc(1, sizeof *s);
     if (!s) return mc_fail(err, MC_ENOMEM, 0, "out of memory for a session");
     s->engine = e;
+    s->lossless = UINT32_MAX;
     s->tokens = calloc(o.n_ctx, sizeof *s->tokens);
     if (!s->tokens) code = mc_fail(err, MC_ENOMEM, 0, "out of memory for %u tokens", (unsigned)o.n_ctx);
     if (!code) code = kv_cache_init(&s->kv, &e->model.shape, o.kv, o.n_ctx, o.n_batch, err);
@@ -168,8 +169,9 @@ static enum mc_code check_logits(const float *logits, uint32_t n_vocab, uint32_t
     return MC_OK;
 }
 
-/* What an append wants to hear. */
+/* What an append is, and what it wants to hear. */
 struct listener {
+    bool decode;          /* a token of an answer */
     const uint8_t *want;  /* by index of the append; NULL: all */
     session_logits_fn fn; /* NULL: only the last position's logits, kept in the flow */
     void *user;
@@ -194,25 +196,48 @@ static enum mc_code deliver(const struct session *s, const struct listener *l, s
     return MC_OK;
 }
 
+/* The walk, with the settings that are in force when it begins. Heads of further rows belong to the same step. */
+static void take_settings(struct session *s, const struct listener *l)
+{
+    struct engine *e = s->engine;
+    struct flow *f = &s->flow;
+    const struct settings_limits *limits = settings_box_limits(e->settings);
+    settings_box_begin(e->settings, &f->dials);
+    if (!l->decode && f->dials.scope != MOE_SCOPE_ALL) f->dials = settings_lossless(limits);
+    if (settings_lossy(&f->dials, limits) && s->kv.n < s->lossless) s->lossless = s->kv.n;
+    f->counts = (struct flow_counts){0};
+}
+
+static void add_counts(struct session *s, const struct listener *l)
+{
+    const struct flow_counts *c = &s->flow.counts;
+    const uint64_t add[] = {l->decode, c->experts_used, c->experts_dropped, c->rows_computed, c->rows_skipped, c->bytes_saved};
+    for (size_t i = 0; i < ARRAY_LEN(add); i++) atomic_fetch_add_explicit(&s->engine->counts[i], add[i], memory_order_relaxed);
+}
+
 /* One chunk: ids[at .. at+n) of an append of `total`. Logits of wanted rows are made HEAD_ROWS at a time; the first batch of
  * them belongs to the walk itself, so that decoding is one run of the team. */
 static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, uint32_t n, size_t total,
                               const struct listener *l, struct mc_err *err)
 {
     struct flow *f = &s->flow;
+    enum mc_code code = MC_OK;
     f->ids = ids + at;
     f->n = n;
     f->p0 = s->kv.n;
     bool walked = false;
-    for (uint32_t t = 0; !walked || t < n;) {
+    take_settings(s, l);
+    for (uint32_t t = 0; !code && (!walked || t < n);) {
         for (f->n_head_rows = 0; t < n && f->n_head_rows < HEAD_ROWS; t++)
             if (wanted(l, at + t, total)) f->head_rows[f->n_head_rows++] = t;
         workers_run(s->engine->team, walked ? forward_head : forward_walk, f);
         walked = true;
-        enum mc_code code = check_damage(s, err);
+        code = check_damage(s, err);
         if (!code) code = deliver(s, l, err);
-        if (code) return code;
     }
+    settings_box_end(s->engine->settings);
+    if (code) return code;
+    add_counts(s, l);
     memmove(s->tokens + s->kv.n, ids + at, n * sizeof *ids); /* a replay appends the tokens to themselves */
     kv_cache_advance(&s->kv, n);
     return MC_OK;
@@ -240,10 +265,15 @@ enum mc_code session_append(struct session *s, const int32_t *ids, size_t n, str
     return append(s, ids, n, &(struct listener){0}, err);
 }
 
+enum mc_code session_decode(struct session *s, int32_t id, struct mc_err *err)
+{
+    return append(s, &id, 1, &(struct listener){.decode = true}, err);
+}
+
 enum mc_code session_append_all(struct session *s, const int32_t *ids, size_t n, const uint8_t *want, session_logits_fn fn,
                                 void *user, struct mc_err *err)
 {
-    return append(s, ids, n, &(struct listener){want, fn, user}, err);
+    return append(s, ids, n, &(struct listener){false, want, fn, user}, err);
 }
 
 const float *session_logits(const struct session *s)
@@ -260,11 +290,17 @@ uint32_t session_rewind_reach(const struct session *s)
     return KV_REWIND_REACH;
 }
 
+uint32_t session_lossless_prefix(const struct session *s)
+{
+    return s->lossless < s->kv.n ? s->lossless : s->kv.n;
+}
+
 /* Runs the first n held tokens again from an empty cache. */
 static enum mc_code replay(struct session *s, uint32_t n, struct mc_err *err)
 {
     const struct listener nobody = {0};
     kv_cache_rewind(&s->kv, 0);
+    s->lossless = UINT32_MAX;
     for (uint32_t at = 0; at < n;) {
         const uint32_t step = n - at < s->kv.n_batch ? n - at : s->kv.n_batch;
         /* `total` beyond the last index: no row's logits are wanted. */
@@ -284,6 +320,7 @@ enum mc_code session_rewind(struct session *s, uint32_t n, struct mc_err *err)
     s->has_logits = false;
     if (!kv_cache_can_rewind(&s->kv, n)) return replay(s, n, err);
     kv_cache_rewind(&s->kv, n);
+    if (n <= s->lossless) s->lossless = UINT32_MAX;
     return MC_OK;
 }
 
@@ -291,6 +328,9 @@ enum mc_code session_keep_prefix(struct session *s, const int32_t *ids, size_t n
 {
     uint32_t same = 0;
     while (same < s->kv.n && (size_t)same + 1 < n && s->tokens[same] == ids[same]) same++;
+    struct settings_state now;
+    settings_box_get(s->engine->settings, &now);
+    if (same > s->lossless && !settings_lossy(&now.settings, settings_box_limits(s->engine->settings))) same = s->lossless;
     const enum mc_code code = session_rewind(s, same, err);
     if (!code) *n_kept = same;
     return code;
@@ -303,7 +343,8 @@ enum mc_code session_snapshot_take(const struct session *s, struct session_snaps
     struct session_snapshot *snap =
         state_bytes < SIZE_MAX / 2 ? malloc(sizeof *snap + token_bytes + (size_t)state_bytes) : NULL;
     if (!snap) return mc_fail(err, MC_ENOMEM, 0, "out of memory for a snapshot of %u tokens", (unsigned)s->kv.n);
-    *snap = (struct session_snapshot){.engine = s->engine, .kv = s->kv.kv, .n_ctx = s->kv.n_ctx, .n = s->kv.n};
+    *snap = (struct session_snapshot){
+        .engine = s->engine, .kv = s->kv.kv, .n_ctx = s->kv.n_ctx, .n = s->kv.n, .lossless = s->lossless};
     snap->bytes = sizeof *snap + token_bytes + (size_t)state_bytes;
     snap->tokens = (int32_t *)(snap + 1);
     snap->state = (uint8_t *)(snap + 1) + token_bytes;
@@ -321,6 +362,7 @@ enum mc_code session_snapshot_restore(struct session *s, const struct session_sn
     s->has_logits = false;
     memcpy(s->tokens, snap->tokens, (size_t)snap->n * sizeof *s->tokens);
     kv_cache_load(&s->kv, snap->state, snap->n);
+    s->lossless = snap->lossless;
     return MC_OK;
 }
 

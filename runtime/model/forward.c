@@ -81,12 +81,17 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static void layout_scratch(struct arena *a, struct flow *f, const struct model_shape *s, uint32_t n_ctx, bool exact)
+static void layout_scratch(struct arena *a, struct flow *f, const struct model *model, uint32_t n_ctx, bool exact)
 {
+    const struct model_shape *s = &model->shape;
+    uint64_t up_row_bytes = KERN_ALIGN;
+    for (uint32_t il = 0; il < s->n_layer; il++)
+        up_row_bytes = max_u64(up_row_bytes, max_u64(model->layers[il].up.row_bytes, model->layers[il].up_shared.row_bytes));
     const uint64_t widest = max_u64(max_u64(max_u64(s->d_model, s->d_expert), s->q_lora),
                                     max_u64((uint64_t)s->n_head * s->d_head / s->n_group, (uint64_t)s->n_group * s->o_lora));
     struct flow_scratch *scratch = take(a, f->n_workers, sizeof *scratch);
     float **exact_rows = take(a, f->n_workers, sizeof *exact_rows);
+    uint8_t **kept_rows = take(a, f->n_workers, sizeof *kept_rows);
     for (unsigned i = 0; i < f->n_workers; i++) {
         struct flow_scratch t = {0};
         t.attend = take(a, kern_attend_scratch(s->n_head, s->d_head), sizeof(float));
@@ -98,11 +103,14 @@ static void layout_scratch(struct arena *a, struct flow *f, const struct model_s
         t.angle_s = take_floats(a, 1, s->d_rope / 2);
         t.top = take(a, n_ctx / 4 + 1, sizeof *t.top);
         float *row = exact ? take_floats(a, 1, widest) : NULL;
+        uint8_t *gathered = take(a, PRODUCT_GATHER + 1, up_row_bytes);
         if (scratch) scratch[i] = t;
         if (exact_rows) exact_rows[i] = row;
+        if (kept_rows) kept_rows[i] = gathered;
     }
     f->scratch = scratch;
     f->env.scratch = exact_rows;
+    f->env.rows = kept_rows;
 }
 
 static void layout_attention(struct arena *a, struct flow *f, const struct model_shape *s, const struct kinds *k,
@@ -138,6 +146,8 @@ static void layout_moe(struct arena *a, struct flow *f, const struct model_shape
     f->expert_tokens = take(a, n * s->n_used, sizeof *f->expert_tokens);
     f->expert_slots = take(a, n * s->n_used, sizeof *f->expert_slots);
     f->expert_first = take(a, (uint64_t)s->n_expert + 1, sizeof *f->expert_first);
+    f->kept = take(a, slots * ((s->d_expert + KERN_STRATUM - 1) / KERN_STRATUM), sizeof *f->kept);
+    f->moe_up = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_up);
     f->moe_in = take(a, 2 * (uint64_t)s->n_expert + 2, sizeof *f->moe_in);
     f->moe_out = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_out);
 }
@@ -163,7 +173,7 @@ static void layout(struct arena *a, struct flow *f, const struct model *m, uint3
     layout_attention(a, f, s, &k, n_ctx);
     layout_moe(a, f, s, &k);
     f->logits = take_floats(a, n < HEAD_ROWS ? n : HEAD_ROWS, s->n_vocab);
-    layout_scratch(a, f, s, n_ctx, exact);
+    layout_scratch(a, f, m, n_ctx, exact);
 }
 
 bool flow_bytes(const struct model *m, unsigned n_workers, uint32_t n_ctx, uint32_t n_batch, bool exact, uint64_t *out)
@@ -189,6 +199,7 @@ enum mc_code flow_init(struct flow *f, const struct model *m, const struct kern_
     f->kv = kv;
     f->env.kern = kern;
     f->env.exact = exact;
+    f->dials = settings_lossless(&(struct settings_limits){m->shape.n_layer, m->shape.n_hash_layer, m->shape.n_used});
     rope_table_init(&f->rope, &m->shape);
     const enum mc_code code = os_mem_alloc((size_t)bytes, OS_MEM_HUGE, "activations", &f->memory, err);
     if (code) return code;

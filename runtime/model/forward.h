@@ -12,6 +12,7 @@
 #define RUNTIME_MODEL_FORWARD_H
 
 #include "runtime/cache/kv_cache.h"
+#include "runtime/control/settings.h"
 #include "runtime/model/bind.h"
 #include "runtime/model/product.h"
 #include "runtime/model/rope_table.h"
@@ -30,6 +31,13 @@ struct flow_scratch {
     uint64_t *top;               /* one for each compressed row */
 };
 
+/* What the dials left of the layers walked so far; rows as they were asked for, bytes as they were saved. */
+struct flow_counts {
+    uint64_t experts_used, experts_dropped; /* routed experts of a token and layer */
+    uint64_t rows_computed, rows_skipped;   /* of the up projections, by token */
+    uint64_t bytes_saved;                   /* of weights that a chunk would have read */
+};
+
 struct flow {
     const struct model *model;
     struct product_env env;
@@ -40,6 +48,7 @@ struct flow {
     const int32_t *ids;
     uint32_t n, p0;                             /* tokens, position of the first one */
     uint32_t head_rows[HEAD_ROWS], n_head_rows; /* tokens of the chunk whose logits are wanted */
+    struct moe_settings dials;                  /* this chunk's copy; lossless where they have no say */
 
     uint32_t n_batch, n_hyper_chunks;
     float *cos[ROPE_KINDS], *sin[ROPE_KINDS]; /* [n][pairs] */
@@ -58,15 +67,18 @@ struct flow {
     uint32_t *chosen;                   /* [n][top_k] ascending rows of ratio-4 layers; used where kv_index_needed */
     float *y;                           /* [n][D] result of a sub-layer */
     float *route_logits, *route_scores; /* [n][E] */
-    int32_t *expert_ids;                /* [n][used] */
+    int32_t *expert_ids;                /* [n][used]; -1 behind the last one where experts were left out */
     float *expert_w;                    /* [n][used + 1], the shared expert last (1) */
     struct act h;      /* [n * (used + 1)][F]: gate, then silu(gate) * up; slot token*(used+1)+i, shared last */
     float *up;         /* like h */
     float *expert_out; /* [n * (used + 1)][D] */
     uint32_t *expert_tokens, *expert_slots; /* [n * used], grouped by expert */
     uint32_t *expert_first;                 /* [E + 1] */
+    struct kern_kept *kept;                 /* [n * (used + 1)][strata of F]: rows of up that are computed */
     struct product *moe_in, *moe_out;       /* [2 * E + 2], [E + 1] */
-    uint32_t n_moe_in, n_moe_out;           /* written by one worker between two barriers */
+    struct product *moe_up;                 /* [E + 1]: what of moe_in has to wait for the choice of rows */
+    uint32_t n_moe_in, n_moe_up, n_moe_out; /* written by one worker between two barriers */
+    struct flow_counts counts;              /* likewise */
     float *logits;                          /* [HEAD_ROWS][V] */
     struct flow_scratch *scratch;           /* by worker */
     unsigned n_workers;
@@ -95,6 +107,7 @@ void forward_head(void *flow, struct worker *w);
  *   hyper_out 1     streams -> mixing
  *   hyper_in 2
  *   moe 5           router logits -> choice and list; -> gate and up; -> SwiGLU, quantised; -> down; -> sum over the experts
+ *                   (where rows are left out two more: gate -> choice of rows; -> up)
  *   hyper_out 1 */
 
 /* ---- the rooms of a layer; each ends with its numbers visible to all workers unless it says otherwise ---- */
@@ -124,6 +137,14 @@ void compressor_keep(const struct layer_weights *L, struct flow *f, struct worke
 void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker *w);
 /* True when some token of the chunk sees more compressed rows than may be chosen. */
 bool indexer_needed(const struct layer_weights *L, const struct flow *f);
+
+/* What the dials say about one layer; hash layers run whole. */
+struct layer_dials {
+    uint32_t k;
+    float min_weight;
+    uint32_t rows_exps, rows_shexp; /* of each stratum; 0: all */
+};
+struct layer_dials dials_of(const struct layer_weights *L, const struct flow *f);
 
 /* u -> expert_ids, expert_w; token t by the worker that flow_share gives it to. Does not sync.  section 7; router.c */
 void router(const struct layer_weights *L, struct flow *f, struct worker *w);

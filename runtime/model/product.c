@@ -4,6 +4,8 @@
 #include "kernels/pack.h"
 #include "topology/workers.h"
 
+#include <string.h>
+
 enum {
     TILE_COLS = 64,       /* columns of a tile: enough to pay for unpacking a weight once */
     TILES_PER_WORKER = 8, /* small enough a tail at the end of a phase, few enough trips to the counter */
@@ -49,9 +51,46 @@ const uint8_t *matrix_packed_row(const struct matrix *m, size_t row, unsigned no
     return at->base[k] + (stretch * (at->first[k + 1] - at->first[k]) + g - at->first[k]) * m->group_bytes;
 }
 
+/* Rows [r0, r1) of the kept ones. They are copied side by side first: each is read from memory once, the kernels are the usual
+ * ones, and a row that is not kept is not touched. */
+static void run_kept(const struct product_env *env, const struct product *p, uint32_t r0, uint32_t r1, unsigned worker)
+{
+    const struct matrix *W = p->W;
+    const enum quant_act kind = env->exact ? QUANT_ACT_F32 : quant_info(W->type)->act;
+    const size_t x_row = p->x_rows ? p->x_rows[0] : p->x_first;
+    const void *x =
+        kind == QUANT_ACT_F32 ? (const void *)(p->x->f + x_row * p->x->f_stride) : p->x->q[kind] + x_row * p->x->q_stride[kind];
+    float *y = p->y + (p->y_rows ? p->y_rows[0] : 0) * p->y_stride + r0;
+    uint8_t *const rows = env->rows[worker];
+    trace_work(env->trace, worker, (r1 - r0) * (uint64_t)W->row_bytes, (uint64_t)W->k * (r1 - r0));
+    uint32_t stratum = r0 / p->kept[0].n, skip = r0 % p->kept[0].n, n = 0;
+    for (uint32_t left = r1 - r0; left > 0; stratum++, skip = 0)
+        for (unsigned word = 0; word < 2; word++)
+            for (uint64_t bits = p->kept[stratum].bits[word]; bits && left > 0; bits &= bits - 1) {
+                if (skip > 0) {
+                    skip--;
+                    continue;
+                }
+                const size_t row = p->first_row + (size_t)stratum * KERN_STRATUM + 64 * word + (size_t)__builtin_ctzll(bits);
+                memcpy(rows + n++ * W->row_bytes, W->data + row * W->row_bytes, W->row_bytes);
+                if (--left > 0 && n < PRODUCT_GATHER) continue;
+                if (env->exact)
+                    kern_matmul_exact(env->kern, W->type, &y, rows, W->row_bytes, (const float *const *)&x, W->k, n, 1,
+                                      env->scratch[worker]);
+                else
+                    env->kern->matmul[W->type](&y, rows, W->row_bytes, &x, W->k, n, 1);
+                y += n;
+                n = 0;
+            }
+}
+
 static void run_tile(const struct product_env *env, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1,
                      unsigned worker)
 {
+    if (p->kept) {
+        run_kept(env, p, r0, r1, worker);
+        return;
+    }
     const void *x[TILE_COLS];
     float *y[TILE_COLS];
     const struct matrix *W = p->W;

@@ -32,13 +32,19 @@ struct product {
     uint32_t x_first, x_step;
     float *y;
     size_t y_stride;
+    /* Not NULL: only the kept rows of each stratum of the matrix, one column; `rows` is their number, y[0] is theirs, close
+     * together. All strata but the last keep kept[0].n. */
+    const struct kern_kept *kept;
 };
+
+enum { PRODUCT_GATHER = 16 /* kept rows that are multiplied at a time */ };
 
 /* How products are computed; the same for every phase of a session. */
 struct product_env {
     const struct kern_table *kern;
     bool exact;            /* decoded weights, float inputs */
     float *const *scratch; /* by worker id: exact_scratch floats (exact only) */
+    uint8_t *const *rows;  /* by worker id: PRODUCT_GATHER rows of any matrix of which rows are kept, and 64 bytes */
     struct trace *trace;   /* or NULL */
     const uint8_t *node;   /* by worker id: its memory node, counted from 0; NULL: one node */
 };

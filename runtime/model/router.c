@@ -13,9 +13,40 @@ static void look_up(int32_t *ids, const struct layer_weights *L, const struct mo
     }
 }
 
+struct layer_dials dials_of(const struct layer_weights *L, const struct flow *f)
+{
+    const struct moe_settings *d = &f->dials;
+    if (L->hash_ids) return (struct layer_dials){.k = f->model->shape.n_used};
+    return (struct layer_dials){settings_k(d, L->il), d->min_weight, d->rows_exps, d->rows_shexp};
+}
+
+/* Leaves out experts as the dials say; the others are rescaled. */
+static void drop(int32_t *ids, float *weight, const struct layer_dials *d, const struct flow *f)
+{
+    const uint32_t n = f->model->shape.n_used;
+    if (d->k >= n && !(d->min_weight > 0)) return;
+    float a = 0, b = 0; /* factors of the squares' sum and of the sum's square */
+    switch (f->dials.rescale) {
+    case MOE_RESCALE_L2:
+        a = 1;
+        break;
+    case MOE_RESCALE_L1:
+        b = 1;
+        break;
+    case MOE_RESCALE_RHO:
+        b = f->dials.rho;
+        a = 1 - b;
+        break;
+    default:
+        break;
+    }
+    kern_route_keep(ids, weight, n, d->k, d->min_weight, a, b);
+}
+
 void router(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
     const struct model_shape *s = &f->model->shape;
+    const struct layer_dials dials = dials_of(L, f);
     const struct product logits = product_of(&L->router, &f->u, f->route_logits, s->n_expert, f->n);
     size_t t0, t1;
     products_run(&f->env, &logits, 1, w);
@@ -30,6 +61,7 @@ void router(const struct layer_weights *L, struct flow *f, struct worker *w)
         else
             kern_route_top(ids, score, L->router_bias, s->n_expert, s->n_used);
         kern_route_weights(weight, score, ids, s->n_used, s->expert_scale, s->expert_normalise);
+        drop(ids, weight, &dials, f);
         weight[s->n_used] = 1.0f; /* the shared expert */
     }
 }

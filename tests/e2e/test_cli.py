@@ -32,7 +32,8 @@ class Cli(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="modchip-e2e-")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("MODCHIP_")}
-        self.env.update(XDG_CONFIG_HOME=self.dir, HOME=self.dir, MODCHIP_MODEL=MODEL, MODCHIP_THREADS="2")
+        self.env.update(XDG_CONFIG_HOME=self.dir, HOME=self.dir, MODCHIP_MODEL=MODEL, MODCHIP_THREADS="2",
+                        MODCHIP_MOE_CFG="off")  # the default file is everybody's
 
     def tearDown(self):
         shutil.rmtree(self.dir)
@@ -233,6 +234,92 @@ class Chat(Cli):
         out = self.ok("chat", "--temp", "0", "--think", "off", stdin=f"{one['user']}\n{two['user']}\n".encode()).decode().splitlines()
         prompt = one["prompt"] + one["output"] + "<\uff5cend\u2581of\u2581sentence\uff5c>" + two["prompt"][len("<\uff5cbegin\u2581of\u2581sentence\uff5c>"):]
         self.assertEqual(out[1], self.ok("run", "--raw", "--temp", "0", "-p", prompt).decode())
+
+    def test_lossy_settings_cost_what_they_should(self):
+        """12 windows of held-out books, compared with the lossless run; reference figures: exact arithmetic, all tokens."""
+        ppl = ["ppl", "-f", HELDOUT, "--chunks", "12"]
+        plain = self.json(*ppl, "--kl-save", self.path("kept"))
+        spelled = self.json(*ppl, "--kl", self.path("kept"), "--moe-top-k", "6", "--moe-rescale", "l1", "--swiglu-exps", "128")
+        self.assertEqual((spelled["ppl"], spelled["kl_mean"], spelled["kl_p99"]), (plain["ppl"], 0, 0))
+        kl = {}
+        for name, want, args in (("top5", 0.00528, "--moe-top-k 5"), ("top5 l1", 0.00638, "--moe-top-k 5 --moe-rescale l1"),
+                                 ("top4", 0.01316, "--moe-top-k 4"), ("top4 none", 0.01377, "--moe-top-k 4 --moe-rescale none"),
+                                 ("top4 l1", 0.01780, "--moe-top-k 4 --moe-rescale l1"),
+                                 ("top4 rho", 0.01383, "--moe-top-k 4 --moe-rescale rho=0.1"),
+                                 ("6/4/6", 0.00721, "--moe-inner-k 4 --moe-band 3:4"),
+                                 ("5/4/5", 0.00967, "--moe-top-k 5 --moe-inner-k 4 --moe-band 3:4"),
+                                 ("adaptive", 0.00038, "--moe-min-weight 0.11"),
+                                 ("rows 96", 0.00043, "--swiglu-exps 96 --swiglu-shexp 96"),
+                                 ("rows 80", 0.00112, "--swiglu-exps 80 --swiglu-shexp 80"),
+                                 ("rows 64", 0.00202, "--swiglu-exps 64 --swiglu-shexp 64"),
+                                 ("5,80,80", 0.00633, "--moe-top-k 5 --swiglu-exps 80 --swiglu-shexp 80")):
+            code, out, err = self.call(*ppl, "--kl", self.path("kept"), *args.split())
+            self.assertEqual(code, 0, err)
+            self.assertIn("modchip: lossy settings: top-k", err)
+            got = json.loads(out)
+            kl[name] = got["kl_mean"]
+            self.assertLess(abs(kl[name] - want), 0.0004 + 0.05 * want, name)
+            self.assertLess(got["kl_mean"], got["kl_p99"])
+            self.assertGreater(got["cos_mean"], 0.98)
+            self.assertLess(abs(got["delta_ppl"]), 0.03)
+        self.assertLess(kl["top5"], kl["top5 l1"])
+        self.assertLess(kl["top4"], kl["top4 none"])
+        self.assertLess(kl["top4 none"], kl["top4 l1"])
+        quiet = self.call(*ppl[:3], "--chunks", "1", "--moe-top-k", "5", "--quiet")
+        self.assertNotIn("lossy", quiet[2])
+
+    def test_lossy_answers(self):
+        """Tool calls: exact at lossless settings that are spelled out, and as it happens at two lossy ones (dials of the reference)."""
+        for i in (26, 31):
+            row = EXPECTED[i]
+            for args in ("--moe-top-k 6 --swiglu-exps 0", "--moe-top-k 5", "--swiglu-exps 80 --swiglu-shexp 80"):
+                got = self.ok("run", "--raw", "--temp", "0", "--quiet", "-f", self.write("prompt", row["prompt"]), *args.split())
+                self.assertEqual(got.decode(), row["output"], args)
+
+    def test_the_file_changes_a_run_while_it_speaks(self):
+        cfg = self.path("moe.bin")
+        fields = lambda *v: struct.pack("<8i", *v)
+        p = subprocess.Popen([PROGRAM, "run", "--raw", "--temp", "0", "-n", "3000", "--ignore-eos", "-p", "Once upon a time", "--moe-cfg", cfg,
+                              "--log", "info", "--ctx", "4096"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=self.env, cwd=self.dir)
+        log = []
+        try:
+            deadline = time.time() + 60
+            while not os.path.exists(cfg) and time.time() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(self.read(cfg), fields(6, 6, 0, 2, 4, 1, 0, 0))
+            self.assertEqual(os.stat(cfg).st_mode & 0o777, 0o600)
+            for values in ((5, 5, 0, 3, 43, 1, 80, 80), (9, 5, 0, 3, 43, 1, 80, 80)):
+                with open(cfg, "r+b") as f:
+                    f.write(fields(*values))
+                for line in p.stderr:
+                    log.append(line.decode())
+                    if "control:" in log[-1]:
+                        break
+        finally:
+            p.send_signal(signal.SIGINT)
+            rest = p.communicate(timeout=60)[1].decode()
+        text = "".join(log) + rest
+        self.assertIn("source=file lossy=1: top-k 5, 5 in layers 3:4, rescale l2, rows 80/80 of 128, decoding only", text)
+        self.assertIn("field 0, moe_top_k: must be 1..6, got 9; the settings stay", text)
+        self.assertFalse(os.path.exists(cfg))
+
+    def test_a_given_file_is_in_force_from_the_start_and_a_bad_one_is_not(self):
+        cfg = self.write("moe.bin", struct.pack("<8i", 1, 1, 0, 2, 4, 0, 1, 1))
+        ask = ("run", "--raw", "--temp", "0", "-n", "30", "-p", "Once upon a time", "--moe-cfg", cfg)
+        plain = self.ok(*ask[:-2])
+        self.assertNotEqual(self.ok(*ask), plain)
+        os.chmod(cfg, 0o666)
+        code, out, err = self.call(*ask)
+        self.assertEqual((code, out), (0, plain))
+        self.assertEqual(err.count("may be written by others"), 1)
+
+    def test_lossy_settings_that_are_wrong(self):
+        self.refused(2, "--moe-top-k must be 1..6, got 7", "run", "--moe-top-k", "7", "-p", "x")
+        self.refused(2, "--moe-band must be 3..4, got 9", "run", "--moe-band", "3:9", "-p", "x")
+        self.refused(2, "FIRST:END", "run", "--moe-band", "4:3", "-p", "x")
+        self.refused(2, "FIRST:END", "run", "--moe-band", "3", "-p", "x", "-m", "no-such-model")
+        self.refused(2, "none, l1, l2, rho=R", "run", "--moe-rescale", "rho=1", "-p", "x")
+        self.refused(2, "--moe-scope decode", "ppl", "-f", HELDOUT, "--moe-scope", "decode")
 
     def test_mistakes(self):
         code, out, err = self.call("chat", stdin=b"/nonsense\n")
