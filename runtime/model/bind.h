@@ -37,7 +37,7 @@ struct matrix {
     size_t group_bytes;
     uint32_t home_rows;               /* rows of one product: all, or a part where a matrix serves several products in turn */
     const struct matrix_nodes *nodes; /* NULL: all groups in order at `packed` */
-    bool keep_rows; /* to be left in the file's layout: single rows are skipped */
+    bool keep_rows;                   /* to be left in the file's layout: single rows are skipped */
 };
 
 /* The packed group that holds row `row` (of all count * rows), for a worker of node `node`; *rows (or NULL): from that row on,
