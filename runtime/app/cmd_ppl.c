@@ -1,9 +1,5 @@
-/* cmd_ppl.c - `modchip ppl`: perplexity of a text, and the distance to logits that another run kept.
- *
- *   text -> begin token + ids -> windows of `chunk` tokens, `stride` apart, only full ones
- *   window: | begin | t1 ... t(h) | t(h+1) ... t(n-1) |   h = chunk / 2; the tokens right of the bar are scored
- *
- * so the logits of positions h .. n-2 count, and the last token is never run. */
+/* cmd_ppl.c - `modchip ppl`: perplexity of a text, and the distance to logits that another run kept. The windows:
+ * text_windows.h. */
 #include "platform/base/hash.h"
 #include "platform/os.h"
 #include "runtime/app/commands.h"
@@ -14,6 +10,7 @@
 #include "runtime/app/options.h"
 #include "runtime/app/output.h"
 #include "runtime/app/progress.h"
+#include "runtime/app/text_windows.h"
 #include "runtime/engine/engine.h"
 #include "runtime/text/tokenizer.h"
 
@@ -21,10 +18,8 @@
 #include <stdlib.h>
 
 struct ppl_job {
-    struct token_list ids;
+    struct text_windows text;
     struct kl_layout layout;
-    int32_t *window; /* the one that is run; [0] is the begin token */
-    uint8_t *want;
     struct kl_writer *save;
     struct kl_reader *with;
     struct kl_stats kl;
@@ -40,7 +35,7 @@ static void on_logits(void *user, uint32_t position, const float *logits)
 {
     struct ppl_job *job = user;
     if (job->code) return;
-    const uint32_t target = (uint32_t)job->window[position + 1];
+    const uint32_t target = (uint32_t)job->text.window[position + 1];
     job->nll_sum += logits_nll(logits, job->layout.n_vocab, target);
     job->n_scored++;
     if (job->save) job->code = kl_writer_add(job->save, logits, &job->err);
@@ -58,31 +53,18 @@ static bool on_progress(void *user, uint64_t done, uint64_t total)
     return !job->code && !os_interrupted();
 }
 
-/* Text to ids, begin token in front, and the plan of windows. */
+/* The windows, and what they are as the file of --kl-save says it. */
 static enum mc_code plan(struct ppl_job *job, const struct app_options *o, const struct tokenizer *tok, struct mc_span text,
                          struct mc_err *err)
 {
-    const int32_t bos = tokenizer_special(tok)->bos;
-    if (bos == TOKENIZER_NONE) return mc_fail(err, MC_EUNSUPPORTED, 0, "the vocabulary has no begin token");
-    enum mc_code code = token_list_add(&job->ids, bos, err);
-    if (!code) code = tokenizer_encode(tok, text, TOKENIZER_ALL, NULL, 0, &job->ids, err);
+    const struct text_windows *t = &job->text;
+    const enum mc_code code = text_windows_plan(&job->text, o, tok, text, UINT32_MAX, err);
     if (code) return code;
-    const uint32_t chunk = (uint32_t)opt_int(o, OPT_CHUNK);
-    const uint32_t stride = opt_is_set(o, OPT_STRIDE) ? (uint32_t)opt_int(o, OPT_STRIDE) : chunk;
-    if (job->ids.n < chunk)
-        return mc_fail(err, MC_EARG, 0, "%s has %zu tokens with the begin token, one window needs %u (see --chunk)",
-                       opt_text(o, OPT_FILE), job->ids.n, (unsigned)chunk);
-    uint64_t n = (job->ids.n - chunk) / stride + 1;
-    if (opt_is_set(o, OPT_CHUNKS) && n > (uint64_t)opt_int(o, OPT_CHUNKS)) n = (uint64_t)opt_int(o, OPT_CHUNKS);
-    job->layout.chunk = chunk;
-    job->layout.stride = stride;
-    job->layout.n_windows = (uint32_t)n;
-    job->layout.n_scored = chunk - 1 - chunk / 2;
-    job->layout.ids_hash = mc_hash64(job->ids.ids, ((size_t)(n - 1) * stride + chunk) * sizeof *job->ids.ids, 0);
-    job->window = malloc(chunk * sizeof *job->window);
-    job->want = calloc(chunk, 1);
-    if (!job->window || !job->want) return mc_fail(err, MC_ENOMEM, 0, "no memory for a window of %u tokens", (unsigned)chunk);
-    memset(job->want + chunk / 2, 1, job->layout.n_scored);
+    job->layout.chunk = t->chunk;
+    job->layout.stride = t->stride;
+    job->layout.n_windows = t->n;
+    job->layout.n_scored = t->n_scored;
+    job->layout.ids_hash = mc_hash64(t->ids.ids, ((size_t)(t->n - 1) * t->stride + t->chunk) * sizeof *t->ids.ids, 0);
     return MC_OK;
 }
 
@@ -113,10 +95,9 @@ static enum mc_code run_windows(struct ppl_job *job, struct session *s, struct m
     const uint32_t chunk = job->layout.chunk;
     session_set_progress(s, on_progress, job);
     for (uint32_t w = 0; w < job->layout.n_windows; w++) {
-        memcpy(job->window, job->ids.ids + (size_t)w * job->layout.stride, chunk * sizeof *job->window);
-        job->window[0] = job->ids.ids[0];
+        text_windows_load(&job->text, w);
         enum mc_code code = session_rewind(s, 0, err);
-        if (!code) code = session_append_all(s, job->window, chunk - 1, job->want, on_logits, job, err);
+        if (!code) code = session_append_all(s, job->text.window, chunk - 1, job->text.want, on_logits, job, err);
         if (job->code && err) *err = job->err;
         if (!job->code && !code) code = check_interrupt(err); /* a window of one chunk does not ask the progress function */
         if (job->code || code) return job->code ? job->code : code;
@@ -189,14 +170,11 @@ enum mc_code cmd_ppl(const struct app_options *o, struct mc_err *err)
     struct ppl_job job = {0};
     struct engine *engine = NULL;
     struct tokenizer *tok = NULL;
-    token_list_init(&job.ids);
     code = model_open(o, &engine, &tok, err);
     if (!code) code = check_save(o, engine, err);
     if (!code) code = plan(&job, o, tok, text_span(text, size), err);
     if (!code) code = measure(&job, o, engine, err);
-    token_list_deinit(&job.ids);
-    free(job.window);
-    free(job.want);
+    text_windows_free(&job.text);
     tokenizer_destroy(tok);
     engine_close(engine);
     free(text);

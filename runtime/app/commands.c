@@ -31,6 +31,7 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "  logits         raw logits of a token list\n"
                                 "Measure\n"
                                 "  ppl            perplexity of a text; distance to saved logits\n"
+                                "  dials          what lossy settings gain and cost on a text\n"
                                 "  bench          speed of prefill, decode and loading\n"
                                 "  profile        the same, by operator and layer\n"
                                 "  bench kernels  every kernel against its scalar twin\n"
@@ -39,7 +40,6 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "  plan           what a model would take, and how fast it can be\n"
                                 "  doctor         what helps or hinders on this machine, and what to do\n"
                                 "  synth          write a random but valid model for tests\n"
-                                "\n"
                                 "modchip COMMAND --help explains a command; modchip --version prints the build.\n"
                                 "Every option has a variable MODCHIP_<OPTION> and a line `option = value` in\n"
                                 "~/.config/modchip/config. Option beats environment beats file.\n";
@@ -101,6 +101,13 @@ static const char help_ppl[] = "modchip ppl -f FILE [options]\n"
                                "  --chunks N       most windows (all that are full)\n"
                                "  --kl-save FILE   keep the logits of the scored positions\n"
                                "  --kl FILE        compare with kept logits: KL, top tokens, cosine\n" HELP_MODEL HELP_COMMON;
+
+static const char help_dials[] = "modchip dials -f FILE [options]\n"
+                                 "What lossy settings gain and cost on a text: tok/s and bytes of decoding, and the\n"
+                                 "distance to lossless logits, for every profile; settings given here are one more.\n"
+                                 "  -f, --file FILE  the text    --chunk N  window (512)    --stride N\n"
+                                 "  --chunks N       most windows (12)    -n, --predict N  decoded tokens (32)\n"
+                                 "  -r, --repeats N  of the decoding (3)\n" HELP_MODEL HELP_COMMON;
 
 static const char help_bench[] =
     "modchip bench [options]      (see also: modchip bench kernels --help)\n"
@@ -172,6 +179,7 @@ static const struct app_command commands[] = {
     {"detokenize", CMD_DETOKENIZE, 0, cmd_detokenize, help_detokenize},
     {"inspect", CMD_INSPECT, 1, cmd_inspect, help_inspect},
     {"ppl", CMD_PPL, 0, cmd_ppl, help_ppl},
+    {"dials", CMD_DIALS, 0, cmd_dials, help_dials},
     {"bench kernels", CMD_BENCH_KERNELS, 1, cmd_bench_kernels, help_bench_kernels},
     {"bench", CMD_BENCH, 0, cmd_bench, help_bench},
     {"profile", CMD_PROFILE, 0, cmd_profile, help_profile},
@@ -181,7 +189,7 @@ static const struct app_command commands[] = {
     {"synth", CMD_SYNTH, 1, cmd_synth, help_synth},
 };
 
-static const char *const planned[] = {"serve", "ctl", "tune", "repack", "dials"};
+static const char *const planned[] = {"serve", "ctl", "tune", "repack"};
 
 size_t command_count(void)
 {

@@ -24,9 +24,10 @@ enum {
     CMD_TOPO = 1u << 11,
     CMD_PLAN = 1u << 12,
     CMD_DOCTOR = 1u << 13,
-    CMD_ALL = (1u << 14) - 1,
+    CMD_DIALS = 1u << 14,
+    CMD_ALL = (1u << 15) - 1,
     /* groups that share options */
-    CMD_ENGINE = CMD_RUN | CMD_CHAT | CMD_LOGITS | CMD_PPL | CMD_BENCH | CMD_PROFILE,
+    CMD_ENGINE = CMD_RUN | CMD_CHAT | CMD_LOGITS | CMD_PPL | CMD_BENCH | CMD_PROFILE | CMD_DIALS,
     CMD_MEASURE = CMD_BENCH | CMD_PROFILE,
     CMD_TALK = CMD_RUN | CMD_CHAT,
     CMD_TOKENS = CMD_TOKENIZE | CMD_DETOKENIZE
@@ -64,6 +65,7 @@ enum mc_code cmd_profile(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_topo(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_plan(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_doctor(const struct app_options *o, struct mc_err *err);
+enum mc_code cmd_dials(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_synth(const struct app_options *o, struct mc_err *err);
 
 #endif

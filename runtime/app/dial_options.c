@@ -63,7 +63,7 @@ static enum mc_code read_band(const char *text, struct moe_settings *s, struct m
 static enum mc_code read_options(const struct app_options *o, const struct settings_limits *m, struct moe_settings *s,
                                  struct mc_err *err)
 {
-    const bool whole_text = (o->command & (CMD_LOGITS | CMD_PPL)) != 0;
+    const bool whole_text = (o->command & (CMD_LOGITS | CMD_PPL | CMD_DIALS)) != 0;
     *s = settings_lossless(m);
     if (opt_is_set(o, OPT_MOE_TOP_K)) s->top_k = s->inner_k = (uint32_t)opt_int(o, OPT_MOE_TOP_K);
     if (opt_is_set(o, OPT_MOE_INNER_K)) s->inner_k = (uint32_t)opt_int(o, OPT_MOE_INNER_K);

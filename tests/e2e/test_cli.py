@@ -276,6 +276,30 @@ class Chat(Cli):
                 got = self.ok("run", "--raw", "--temp", "0", "--quiet", "-f", self.write("prompt", row["prompt"]), *args.split())
                 self.assertEqual(got.decode(), row["output"], args)
 
+    def test_dials_puts_the_profiles_side_by_side(self):
+        args = ["dials", "-f", HELDOUT, "--chunks", "2", "-n", "8", "-r", "1"]
+        got = self.json(*args, "--json", "--moe-top-k", "1", "--layout", "file")
+        rows = {r["profile"]: r for r in got["profiles"]}
+        self.assertEqual((got["windows"], got["tokens"]), (2, 510))
+        self.assertEqual(list(rows)[0], "lossless")
+        self.assertIn("hybrid646", rows)
+        plain = rows["lossless"]
+        self.assertEqual((plain["kl_mean"], plain["top1_match"], plain["experts_per_layer"]), (0, 1, 6))
+        self.assertEqual(rows["top4"]["experts_per_layer"], 5)  # two of the four layers are hash layers
+        self.assertGreater(rows["options"]["kl_mean"], rows["top4"]["kl_mean"])
+        for name, r in rows.items():
+            self.assertGreater(r["decode_tok_s"], 0)
+            if name != "lossless":
+                self.assertGreater(r["kl_mean"], 0)
+                self.assertLess(r["bytes_per_token"], plain["bytes_per_token"])
+        # the same figures as ppl gives
+        self.ok("ppl", "-f", HELDOUT, "--chunks", "2", "--kl-save", self.path("kept"))
+        ppl = self.json("ppl", "-f", HELDOUT, "--chunks", "2", "--kl", self.path("kept"), "--moe-top-k", "4")
+        self.assertEqual((ppl["kl_mean"], ppl["kl_p99"], ppl["delta_ppl"]), tuple(rows["top4"][k] for k in ("kl_mean", "kl_p99", "delta_ppl")))
+        table = self.ok(*args).decode().splitlines()
+        self.assertEqual(sum(line.startswith(("lossless", "top", "rows", "hybrid", "adaptive")) for line in table[2:]) >= len(rows) - 1, True)
+        self.refused(2, "dials needs -f", "dials")
+
     def test_the_file_changes_a_run_while_it_speaks(self):
         cfg = self.path("moe.bin")
         fields = lambda *v: struct.pack("<8i", *v)
@@ -820,7 +844,7 @@ class Settings(Cli):
     def test_mistakes(self):
         self.refused(2, "--help", )
         self.refused(2, "unknown command 'frobnicate'", "frobnicate")
-        for name in ("serve", "ctl", "tune", "repack", "dials"):
+        for name in ("serve", "ctl", "tune", "repack"):
             self.refused(2, f"{name} is not in this version", name, "--whatever")
         self.refused(2, "--memory is not in this version", "run", "--memory", "1G", "-p", "x")
         self.refused(2, "unknown option --nonsense", "run", "--nonsense")
