@@ -10,7 +10,7 @@
 set -eu
 
 root=${MODCHIP_SYSROOT:-} # another tree of /sys, /proc, /run and /etc: for tests
-state=$root/run/modchip-hugepages
+state=$root/run/modchip-hugepages # and the size of the pages: the pools before the first `reserve`
 config=$root/etc/sysctl.d/60-modchip-hugepages.conf
 page_kb=2048
 
@@ -28,7 +28,7 @@ pages_of() { # pages_of SIZE: how many pages hold it
         n = substr(s, 1, RLENGTH); u = toupper(substr(s, RLENGTH + 1)); sub(/I?B$/, "", u)
         f = u == "" ? 1 / 1024 : u == "K" ? 1 : u == "M" ? 1024 : u == "G" ? 1048576 : u == "T" ? 1073741824 : 0
         if (f == 0 || n <= 0) exit 1
-        p = n * f / kb; print p == int(p) ? p : int(p) + 1
+        p = n * f / kb; printf "%.0f\n", p == int(p) ? p : int(p) + 1
     }' || fail "'$1' is no size; expected one like 512M or 12G" 2
 }
 
@@ -67,17 +67,19 @@ show() {
     echo "memory available: $(gib "$(awk '/^MemAvailable:/ { print $2 }' "$root/proc/meminfo")")"
     echo "memory that a program of this user may lock: $(awk '/^Max locked memory/ { print $4 == "unlimited" ? $4 : $4 / 1024 " KiB" }' "$root/proc/self/limits" 2>/dev/null)"
     [ ! -e "$config" ] || echo "after a restart: $(sed -n 's/^vm.nr_hugepages *= *//p' "$config") pages of 2 MiB ($config)"
-    [ ! -s "$state" ] || echo "reserved by this script: 'release' gives them back"
+    for f in "$state"-*kB; do
+        [ ! -s "$f" ] || echo "reserved by this script, pages of ${f#"$state"-}: 'release' gives them back"
+    done
 }
 
-# Puts the pools back to the numbers in $state (lines "PAGES POOL"). Reports what is still in use.
+# Puts the pools back to the numbers in file $1 (lines "PAGES POOL"). Reports what is still in use.
 put_back() {
     while read -r before pool; do
         echo "$before" >"$pool/nr_hugepages" || true
         after=$(number "$pool/nr_hugepages")
         [ "$after" -le "$before" ] || echo "hugepages.sh: $((after - before)) pages are still in use ($pool); they go when their program ends" >&2
-    done <"$state"
-    rm -f "$state"
+    done <"$1"
+    rm -f "$1"
 }
 
 reserve() {
@@ -88,15 +90,11 @@ reserve() {
     share=$(((want + nodes - 1) / nodes)) missing=0
     for d in $list; do [ "$(number "$d/free_hugepages")" -ge $share ] || missing=1; done
     [ $missing = 1 ] || { echo "already free: $want pages of $((page_kb / 1024)) MiB ($(gib $((want * page_kb))))"; return; }
-    if [ -s "$state" ]; then
-        fresh=''
-    else
-        fresh=1
-        for d in $list; do echo "$(number "$d/nr_hugepages") $d"; done >"$state.new"
-        mv "$state.new" "$state"
-    fi
+    kept=$state-${page_kb}kB fresh=''
+    [ -s "$kept" ] || fresh=1
     now=$(for d in $list; do echo "$(number "$d/nr_hugepages") $d"; done)
     trap 'undo; fail "stopped; nothing has changed" 130' INT TERM HUP
+    [ -z "$fresh" ] || { echo "$now" >"$kept.new" && mv "$kept.new" "$kept"; } || fail "cannot write $kept; nothing has changed"
     got=0
     for d in $list; do
         free=$(number "$d/free_hugepages") total=$(number "$d/nr_hugepages")
@@ -118,7 +116,7 @@ reserve() {
 # The pools as they were before this command.
 undo() {
     echo "$now" | while read -r before pool; do echo "$before" >"$pool/nr_hugepages" 2>/dev/null || true; done
-    [ -z "$fresh" ] || rm -f "$state"
+    [ -z "$fresh" ] || rm -f "$kept" "$kept.new"
 }
 short() {
     undo
@@ -127,12 +125,11 @@ short() {
 
 release() {
     need_root release
-    if [ -s "$state" ]; then
-        put_back
-        echo "given back"
-    else
-        echo "nothing was reserved by this script"
-    fi
+    any=''
+    for f in "$state"-*kB; do
+        [ ! -s "$f" ] || { put_back "$f"; any=1; }
+    done
+    if [ -n "$any" ]; then echo "given back"; else echo "nothing was reserved by this script"; fi
 }
 
 persist() {

@@ -46,7 +46,7 @@ while [ $# -gt 0 ]; do
 done
 
 if [ -n "${MODCHIP_PROGRAM:-}" ]; then
-    [ -x "$program" ] || fail "$program: no such program (MODCHIP_PROGRAM)"
+    { [ -f "$program" ] && [ -x "$program" ]; } || fail "$program: no such program (MODCHIP_PROGRAM)"
 elif [ ! -x "$program" ] || { [ -w "$program" ] && stale; }; then
     build
 fi
@@ -72,28 +72,41 @@ governors() { # the CPUs' files whose governor is another one
     return 0
 }
 
-# `modchip $1` with those of the other arguments that say how the model is loaded.
+# `modchip QUESTION` with those of the command's options that say how the model is loaded.
 ask() {
     question=$1
     shift 2 # and the command
     set -- "$@" --
     while [ "$1" != -- ]; do
+        known='' two=''
         case $1 in
-        -m | -t | --pin | --ctx | --batch | --kv | --memory | --layout | --isa | --config)
-            [ "$2" = -- ] || { set -- "$@" "$1" "$2"; shift; }
-            ;;
-        --quick) set -- "$@" "$1" ;;
-        --help) return ;;
+        --*=*) name=${1%%=*} ;;
+        -[mt]?*) name=-m ;;
+        *) name=$1 two=1 ;;
         esac
+        case $name in
+        -m | --model | -t | --threads | --pin | --ctx | --batch | --kv | --arith | --layout | --isa | --config) known=1 ;;
+        --io | --hugepages | --numa | --moe-* | --swiglu-*) [ "$question" = plan ] || known=1 ;;
+        --raw | --ignore-eos | --quiet | --json | --load | --no-* | [!-]*) two='' ;;
+        --quick) known=1 two='' ;;
+        --help | --version | -h) return ;;
+        esac
+        [ -z "$known" ] || set -- "$@" "$1"
+        if [ -n "$two" ] && [ "$2" != -- ]; then # its value, which may look like an option
+            [ -z "$known" ] || set -- "$@" "$2"
+            shift
+        fi
         shift
     done
     shift
     "$program" "$question" --json --quiet "$@" 2>/dev/null
 }
 plan_bytes() { ask plan "$@" | sed -n 's/.*"hugepage_bytes": *\([0-9]*\).*/\1/p'; }
-# What `doctor` finds slower or worse: "CHECK: FOUND; REMEDY" a line. Fails when the model cannot run.
+# What `doctor` finds slower or worse: "CHECK: FOUND; REMEDY" a line. Fails when the model cannot run; of a wrong command line
+# the command itself will speak.
 findings() {
-    report=$(ask doctor "$@" --quick) && blocked=0 || blocked=1
+    blocked=0
+    report=$(ask doctor "$@" --quick) || [ -z "$report" ] || blocked=1
     echo "$report" | sed 's/}, {/}\n{/g' | sed -n 's/.*"check": "\([^"]*\)", "state": "\(slower\|blocks\)", "found": "\(\([^"\\]\|\\.\)*\)", "remedy": "\(\([^"\\]\|\\.\)*\)".*/\1: \3; \5/p'
     return $blocked
 }
@@ -113,10 +126,17 @@ as_root() {
 }
 can_be_root() { [ -n "$system" ] || [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1; }
 
+wants_pool() { # no, when these options leave the pool alone
+    while [ $# -gt 0 ]; do
+        case $1=${2:-} in --hugepages=off* | --hugepages=thp*) return 1 ;; esac
+        shift
+    done
+}
+
 pages='' slow='' found=''
 if [ "$setup" = yes ] || [ -n "$dry" ] || { [ "$setup" = ask ] && [ -t 0 ] && [ -t 2 ] && can_be_root; }; then
     bytes=0
-    [ "$setup" = no ] || bytes=$(plan_bytes "$@") || bytes=0
+    [ "$setup" = no ] || ! wants_pool "$@" || bytes=$(plan_bytes "$@") || bytes=0
     # Below a gigabyte the pages are cleared before anybody waits for them.
     if [ "${bytes:-0}" -gt 1073741824 ] && [ "$(free_pool)" -lt "$bytes" ]; then pages=$((bytes / 1048576 + 2))M; fi
     [ "$setup" = no ] || slow=$(governors)
@@ -162,15 +182,11 @@ restore() {
 trap restore EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-if [ -n "$pages" ]; then
-    # Pages that were reserved before belong to somebody else, who will release them.
-    had=''
-    [ ! -s "$system/run/modchip-hugepages" ] || had=1
-    if as_root "$root/scripts/hugepages.sh" reserve "$pages" >&2; then
-        [ -n "$had" ] || reserved=1
-    else
-        say "goes on without reserved huge pages"
-    fi
+if [ -n "$pages" ] && ls "$system"/run/modchip-hugepages-* >/dev/null 2>&1; then
+    say "huge pages were reserved before, and too few; they are used as they are" # whoever did it will release them
+elif [ -n "$pages" ]; then
+    reserved=1 # before it is true: a signal in between must not leave them
+    as_root "$root/scripts/hugepages.sh" reserve "$pages" >&2 || { reserved=''; say "goes on without reserved huge pages"; }
 fi
 for file in $slow; do
     governor=$(cat "$file")

@@ -46,7 +46,8 @@ static void read_topology(hwloc_topology_t topology, struct machine *m)
     hwloc_const_bitmap_t all = hwloc_topology_get_allowed_cpuset(topology);
     const int n_present = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(topology));
     int i;
-    hwloc_bitmap_foreach_begin(i, all) /* ascending by OS number */
+    if (hwloc_bitmap_weight(all) < 0) return; /* infinite: a broken description */
+    hwloc_bitmap_foreach_begin(i, all)        /* ascending by OS number */
     {
         const hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)i);
         if (pu && m->n < MACHINE_CPUS_MAX) read_pu(topology, pu, &m->cpu[m->n++]);
@@ -74,10 +75,18 @@ static void load(const char *description, struct machine *m)
 
 enum mc_code discover_described(const char *description, struct machine *out, struct mc_err *err)
 {
+    struct os_file *f = NULL;
+    struct mc_err why = {.code = MC_OK};
+    if (os_file_exists(description) && os_file_open(description, &f, &why)) /* a device would be read without end */
+        return mc_fail(err, MC_EARG, 0, "machine description: %s", why.msg);
+    os_file_close(f);
     load(description, out);
     if (out->n == 0)
         return mc_fail(err, MC_EARG, 0, "machine description '%s' is neither a readable hwloc XML file nor a synthetic string",
                        description);
+    if (out->n == MACHINE_CPUS_MAX && out->n_present > out->n)
+        return mc_fail(err, MC_EARG, 0, "machine description '%s' has %u CPUs; at most %d are possible", description,
+                       out->n_present, MACHINE_CPUS_MAX);
     machine_index(out);
     return MC_OK;
 }

@@ -22,25 +22,26 @@ static void add_node(struct node_set *s, unsigned node)
     s->bits[node / (8 * sizeof(long))] |= 1ul << node % (8 * sizeof(long));
 }
 
-static bool node_has_memory(unsigned node)
+static bool node_has_memory(unsigned node, const struct bitmask *allowed)
 {
-    return node < NODES_MAX && numa_node_size64((int)node, NULL) > 0 && numa_bitmask_isbitset(numa_get_mems_allowed(), node);
+    return node < NODES_MAX && numa_node_size64((int)node, NULL) > 0 && numa_bitmask_isbitset(allowed, node);
 }
 
 unsigned os_numa_nodes(unsigned *nodes, unsigned cap)
 {
     unsigned n = 0;
-    if (numa_available() >= 0)
-        for (int i = 0; i <= numa_max_node() && n < cap; i++)
-            if (node_has_memory((unsigned)i)) nodes[n++] = (unsigned)i;
+    struct bitmask *const allowed = numa_available() >= 0 ? numa_get_mems_allowed() : NULL;
+    for (int i = 0; allowed && i <= numa_max_node() && n < cap; i++)
+        if (node_has_memory((unsigned)i, allowed)) nodes[n++] = (unsigned)i;
+    if (allowed) numa_bitmask_free(allowed);
     if (n == 0 && cap) nodes[n++] = 0;
     return n;
 }
 
 unsigned os_numa_node_here(void)
 {
-    const int cpu = sched_getcpu(), node = cpu >= 0 && numa_available() >= 0 ? numa_node_of_cpu(cpu) : -1;
-    return node < 0 ? OS_CPU_NONE : (unsigned)node;
+    unsigned cpu, node; /* of the system, not of libnuma, which keeps a table for it that it never frees */
+    return numa_available() < 0 || getcpu(&cpu, &node) ? OS_CPU_NONE : node;
 }
 
 uint64_t os_numa_free_bytes(unsigned node)

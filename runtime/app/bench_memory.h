@@ -12,7 +12,8 @@ struct workers;
 struct memory_reader;
 
 /* An eighth of the memory that is free on large pages, from 16 to 512 MB, written once by the workers that will read it. *out
- * is NULL where 16 MB are too much: then there is nothing to measure, and that is no error. */
+ * is NULL where 16 MB are too much, or this process may not have them: then there is nothing to measure, and that is no error.
+ */
 MC_MUST_CHECK enum mc_code memory_reader_create(struct workers *team, struct memory_reader **out, struct mc_err *err);
 void memory_reader_destroy(struct memory_reader *r);
 /* Gigabytes a second of all workers together: the best pass of a tenth of a second, so that a pass which the system interrupted

@@ -27,7 +27,7 @@ struct finding {
     char found[240], remedy[320];
 };
 
-enum { FINDINGS_MAX = 16, OPEN_FILES_MIN = 64 };
+enum { FINDINGS_MAX = 16, OPEN_FILES_MIN = 8 };
 
 struct doctor {
     const struct app_options *o;
@@ -84,7 +84,9 @@ static void look_at_cores(struct doctor *d)
     const struct placement *const p = &d->machine->place;
     struct finding *const f = add(d, "cores", "%u workers%s on %u allowed CPUs of %u", p->n,
                                   p->pinned ? ", one a core," : ", not pinned,", m->n, m->n_present);
-    if (m->quota_milli && m->quota_milli / 1000 < m->n)
+    if (p->shared)
+        remedy(f, SLOWER, "they share CPUs and wait for each other; at most -t %u", m->n);
+    else if (m->quota_milli && m->quota_milli / 1000 < m->n)
         remedy(f, SLOWER, "a quota of %.2f CPUs holds it back; give the container more CPU time", m->quota_milli / 1000.0);
     else if (m->n < m->n_cpuset)
         remedy(f, SLOWER, "started on %u of the %u CPUs that it could have; start it without taskset or numactl", m->n,
@@ -276,7 +278,7 @@ static enum mc_code verdict(const struct doctor *d, struct mc_err *err)
 {
     for (size_t i = 0; i < d->n; i++)
         if (d->list[i].state == BLOCKS)
-            return mc_fail(err, MC_EIO, 0, "this cannot run: %s: %s", d->list[i].name, d->list[i].found);
+            return mc_fail(err, MC_EIO, 0, "this cannot run: %s: %s; %s", d->list[i].name, d->list[i].found, d->list[i].remedy);
     return MC_OK;
 }
 

@@ -71,7 +71,7 @@ static enum mc_code read_options(const struct app_options *o, const struct setti
     s->rows_exps = (uint32_t)opt_int(o, OPT_SWIGLU_EXPS) % SETTINGS_STRATUM;
     s->rows_shexp = (uint32_t)opt_int(o, OPT_SWIGLU_SHEXP) % SETTINGS_STRATUM;
     s->scope = opt_int(o, OPT_MOE_SCOPE) || whole_text ? MOE_SCOPE_ALL : MOE_SCOPE_DECODE;
-    if (whole_text && opt_is_set(o, OPT_MOE_SCOPE) && opt_int(o, OPT_MOE_SCOPE) == 0)
+    if (whole_text && o->value[OPT_MOE_SCOPE].source == OPT_FROM_LINE && opt_int(o, OPT_MOE_SCOPE) == 0)
         return mc_fail(err, MC_EARG, 0, "--moe-scope decode: %s evaluates whole texts, where the settings would have no effect",
                        o->command_name);
     enum mc_code code = read_rescale(opt_text(o, OPT_MOE_RESCALE), s, err);

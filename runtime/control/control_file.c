@@ -34,7 +34,7 @@ static const char *const reasons[OS_GUARDS] = {
     [OS_GUARD_MODE] = "may be written by others (mode 0600 is expected)",
     [OS_GUARD_NAMES] = "has a second name",
     [OS_GUARD_TAKEN] = "is taken by something else",
-    [OS_GUARD_FAILED] = "cannot be opened",
+    [OS_GUARD_FAILED] = "cannot be opened or created",
 };
 
 static void count(_Atomic uint64_t *counter)
@@ -77,8 +77,8 @@ static void take(struct control_file *f, const uint8_t wire[SETTINGS_WIRE_BYTES]
     const uint32_t generation = settings_box_set(f->opt.box, &s, SETTINGS_FILE, 0);
     count(&f->accepts);
     settings_describe(&s, limits, text, sizeof text);
-    mc_log(MC_LOG_INFO, "control: settings generation=%u source=file lossy=%d: %s", (unsigned)generation,
-           settings_lossy(&s, limits), text);
+    mc_log(settings_lossy(&s, limits) ? MC_LOG_WARN : MC_LOG_INFO, "control: settings generation=%u source=file lossy=%d: %s",
+           (unsigned)generation, settings_lossy(&s, limits), text);
 }
 
 void control_file_look(struct control_file *f)
@@ -122,6 +122,7 @@ static void begin(struct control_file *f)
     if (g == OS_GUARD_MISSING) {
         g = os_guarded_create(f->path, f->seen, sizeof f->seen, &f->own);
         f->created = !g;
+        if (g == OS_GUARD_MISSING) g = OS_GUARD_FAILED; /* its folder is not there */
     } else if ((g == OS_GUARD_OK || g == OS_GUARD_SHORT) && !f->opt.path) {
         g = os_guarded_overwrite(f->path, f->seen, sizeof f->seen);
     } else if (g == OS_GUARD_OK) {

@@ -147,7 +147,8 @@ enum mc_code engine_plan_make(const struct engine_options *opt, const struct ses
     struct engine_plan p = {.n_threads = workers_count(team)};
     struct session_options so = *session;
     struct walk w = {.team = team, .plan = &p};
-    p.memory_bytes = memory_bytes ? memory_bytes : os_memory_available_bytes();
+    const uint64_t pool = memory_bytes ? 0 : os_huge_pool_free_bytes(OS_HUGE_AUTO); /* not part of what counts as free */
+    p.memory_bytes = pool + (memory_bytes ? memory_bytes : os_memory_available_bytes());
     enum mc_code code = engine_read_layout(opt->layout, &w.layout, err);
     if (code) return code;
     struct engine *const e = calloc(1, sizeof *e);
@@ -160,7 +161,7 @@ enum mc_code engine_plan_make(const struct engine_options *opt, const struct ses
     if (!code) code = count_kv(e, &so, &p, err);
     if (!code) {
         p.isa = e->kern.isa;
-        w.budget = engine_pack_budget(p.memory_bytes, p.session.total_bytes);
+        w.budget = pool + engine_pack_budget(p.memory_bytes - pool, p.session.total_bytes);
         model_each_matrix(&e->model, visit, &w);
         add_rest(e, &p);
         fill_memory(&p);

@@ -632,6 +632,12 @@ class Machine(Cli):
         self.refused(2, "'no such machine'", "topo", "--topology", "no such machine")
         self.refused(2, "CPU 99", "topo", "--pin", "99", "--topology", self.golden("ryzen9-9955hx"))
 
+    def test_topo_of_broken_descriptions(self):
+        xml = self.read(os.path.join(DATA, "topology", "ryzen9-9955hx-smt-off.xml")).decode()
+        endless = self.write("endless.xml", re.sub(r'cpuset="0x[0-9a-f]+"', 'cpuset="0xf...f"', xml))
+        for description in (endless, "/dev/zero", self.dir, "Package:2 L3:"):
+            self.refused(2, "description", "topo", "--topology", description)
+
     def test_topo_here(self):
         allowed = sorted(os.sched_getaffinity(0))
         got = self.json("topo", "--json")

@@ -6,6 +6,7 @@
 A file of a described machine keeps whatever number is written into it, as a kernel with enough memory does; a link to
 /dev/null is a pool of none that takes no number. Standard library only.
 """
+import glob
 import os
 import shutil
 import subprocess
@@ -95,7 +96,7 @@ class Hugepages(Machine):
         self.node(0, 1000, 700)
         self.assertIn("already free", self.call("reserve", "1.2G")[1])
         self.assertEqual(self.pages(0), 1000)
-        self.assertFalse(os.path.exists(self.path("run/modchip-hugepages")))
+        self.assertFalse(glob.glob(self.path("run/modchip-hugepages*")))
 
     def test_shortage_puts_everything_back(self):
         self.node(0, 7, 7)
@@ -107,7 +108,16 @@ class Hugepages(Machine):
         self.assertEqual((code, out), (1, ""))
         self.assertRegex(err, r"^hugepages.sh: only 16 of 32 pages could be had: .* Nothing has changed\n$")
         self.assertEqual(self.pages(0), 7)
-        self.assertFalse(os.path.exists(self.path("run/modchip-hugepages")))
+        self.assertFalse(glob.glob(self.path("run/modchip-hugepages*")))
+
+    def test_both_sizes_are_given_back(self):
+        self.node(0, 3, 0)
+        self.node(0, 1, 0, GIB1)
+        self.assertEqual(self.call("reserve", "64M")[0], 0)
+        self.assertEqual(self.call("--1g", "reserve", "4G")[0], 0)
+        self.assertEqual((self.pages(0), self.pages(0, GIB1)), (35, 5))
+        self.assertEqual(self.call("release")[:2], (0, "given back\n"))
+        self.assertEqual((self.pages(0), self.pages(0, GIB1)), (3, 1))
 
     def test_large_pages(self):
         self.node(0, 0, 0, GIB1)
@@ -156,7 +166,7 @@ PROGRAM = r"""#!/bin/sh
 if [ "$1" = doctor ]; then
     shift
     echo "doctor:$*" >>"$LOG"
-    case $* in *huge*) echo '{"findings": [{"check": "model", "state": "blocks", "found": "too \\"big\\"", "remedy": "less"}]}'; exit 1 ;; esac
+    case $* in *wrong*) exit 2 ;; *huge*) echo '{"findings": [{"check": "model", "state": "blocks", "found": "too \\"big\\"", "remedy": "less"}]}'; exit 1 ;; esac
     echo '{"findings": [{"check": "cpu", "state": "ok", "found": "fine", "remedy": null}, {"check": "cores", "state": "slower", "found": "one", "remedy": "more"}]}'
     exit 0
 fi
@@ -197,7 +207,7 @@ class Launcher(Machine):
     def untouched(self):
         self.assertEqual(self.governors(), ["powersave", "schedutil", "performance"])
         self.assertEqual(self.pages(0), 6)
-        self.assertFalse(os.path.exists(self.path("run/modchip-hugepages")))
+        self.assertFalse(glob.glob(self.path("run/modchip-hugepages*")))
 
     def test_without_setup_nothing_is_changed(self):
         self.assertEqual(self.call("run", "-p", "two words")[0], 3)
@@ -224,11 +234,15 @@ class Launcher(Machine):
         self.assertTrue(self.get("log").endswith("stopped\n"))
         self.untouched()
 
-    def test_reserved_before_is_not_released(self):
+    def test_reserved_before_is_left_alone(self):
         env = {**os.environ, "MODCHIP_SYSROOT": self.root}
         subprocess.run([os.path.join(SCRIPTS, "hugepages.sh"), "reserve", "1G"], env=env, check=True, capture_output=True)
-        self.assertEqual(self.call("--setup", "run")[0], 3)
-        self.assertTrue(os.path.exists(self.path("run/modchip-hugepages")))
+        before = self.pages(0)
+        code, _, err = self.call("--setup", "run")
+        self.assertEqual(code, 3)
+        self.assertIn("reserved before", err)
+        self.assertEqual(self.pages(0), before)
+        self.assertTrue(glob.glob(self.path("run/modchip-hugepages*")))
 
     def test_shortage_goes_on(self):
         nr = self.path(f"sys/devices/system/node/node0/hugepages/{MIB2}/nr_hugepages")
@@ -245,6 +259,19 @@ class Launcher(Machine):
         self.assertIn('modchip.sh: model: too \\"big\\"; less\n', err)
         self.assertNotIn("run:", self.get("log"))
         self.untouched()
+
+    def test_every_way_to_write_an_option(self):
+        self.call("--setup", "run", "-p", "-m", "--model=A", "--ctx=9", "-t2", "--raw", "-n", "3", "--pin", "0,1", "--temp", "0", "--io", "mmap")
+        self.assertIn("plan:--json --quiet --model=A --ctx=9 -t2 --pin 0,1\n"
+                      "doctor:--json --quiet --model=A --ctx=9 -t2 --pin 0,1 --io mmap --quick\nrun:run -p -m ", self.get("log"))
+
+    def test_transparent_pages_need_no_pool(self):
+        for form in (["--hugepages", "off"], ["--hugepages=thp"]):
+            self.assertNotIn("huge pages: reserve", self.call("--setup", "--dry-run", "run", *form)[1])
+
+    def test_a_wrong_line_is_the_command_s_to_refuse(self):
+        self.assertEqual(self.call("--setup", "run", "-m", "wrong")[0], 3)
+        self.assertIn("run:run -m wrong", self.get("log"))
 
     def test_dry_run(self):
         code, out, _ = self.call("--setup", "--dry-run", "run", "-p", "hi there")

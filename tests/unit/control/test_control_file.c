@@ -195,7 +195,12 @@ static void test_a_file_that_is_moved_there_is_taken(void **state)
     assert_int_equal(rename(PATH ".new", PATH), 0);
     control_file_look(f);
     assert_int_equal(now().settings.top_k, 5);
-    assert_int_equal(n_logged, 0);
+    assert_int_equal(n_logged, 1); /* nobody becomes lossy unawares */
+    assert_non_null(strstr(last_log, "lossy=1"));
+    write_settings(6, 0);
+    control_file_look(f);
+    assert_int_equal(now().settings.top_k, 6);
+    assert_int_equal(n_logged, 1);
     control_file_stop(f);
     assert_true(os_file_exists(PATH)); /* not ours to remove */
 }
@@ -247,6 +252,7 @@ static void test_a_bad_content_is_reported_once(void **state)
     (void)state;
     write_settings(4, 0);
     struct control_file *f = start(no_pause, NULL);
+    n_logged = 0;
     write_file("r+b", "\11", 1, 0); /* k = 9 */
     for (int i = 0; i < 5; i++) control_file_look(f);
     assert_int_equal(n_logged, 1);

@@ -148,7 +148,8 @@ static void test_planted_faults_are_found(void **state)
     volatile bool finished = false;
     if (!setjmp(after_fault)) {
         const struct check_options opt = {.seed = 5, .only = "hadamard"};
-        size_t failed = 0, rows = 0;
+        size_t failed = 0;
+        struct row_counts rows = {0};
         (void)!ck_run_tables(&set, &opt, print_row, &rows, &failed, NULL);
         finished = true;
     }
@@ -181,11 +182,12 @@ static void test_a_run_can_be_stopped(void **state)
     int asked = 0;
     const struct check_options opt = {
         .seed = 5, .bench = true, .bench_ms = 1, .only = "h", .stop = stop_now, .stop_user = &asked};
-    size_t failed = 1, rows = 0;
+    size_t failed = 1;
+    struct row_counts rows = {0};
     kern_table_init(&set.table[0], 0);
     set.n = 1, set.isa[0] = "scalar";
     assert_int_equal(ck_run_tables(&set, &opt, print_row, &rows, &failed, NULL), MC_ECANCELLED);
-    assert_int_equal(rows, 2);
+    assert_int_equal(rows.all, 2);
     assert_int_equal(asked, 3);
 }
 

@@ -214,6 +214,8 @@ static void synthetic_strings_and_nonsense(void **state)
     assert_int_equal(discover_described("no such machine", &m, &err), MC_EARG);
     assert_non_null(strstr(err.msg, "no such machine"));
     assert_int_equal(discover_described(MC_TEST_DATA, &m, &err), MC_EARG);
+    assert_int_equal(discover_described("Package:100 L3:4 Core:8 PU:2", &m, &err), MC_EARG);
+    assert_non_null(strstr(err.msg, "6400 CPUs; at most 1024"));
 }
 
 int main(void)
