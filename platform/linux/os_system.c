@@ -3,10 +3,10 @@
 
 #include "platform/linux/os_linux.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static uint64_t number_in(const char *path)
 {
@@ -22,24 +22,15 @@ static bool word_in(const char *path, char *word, size_t cap)
     return word[0] != '\0';
 }
 
-static void look_at_cpu(const char *folder, struct os_system *out)
+static void look_at_cpu(long cpu, struct os_system *out)
 {
-    char path[320], governor[32], available[256];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/%s/cpufreq/scaling_governor", folder);
+    char path[128], governor[32], available[256];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%ld/cpufreq/scaling_governor", cpu);
     if (!word_in(path, governor, sizeof governor)) return;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/%s/cpufreq/scaling_available_governors", folder);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%ld/cpufreq/scaling_available_governors", cpu);
     const bool is_fast = !strcmp(governor, "performance");
     if (!is_fast && linux_read_text(path, available, sizeof available) && strstr(available, "performance")) out->n_slow_cpus++;
     if (!is_fast || !out->governor[0]) memcpy(out->governor, governor, sizeof governor);
-}
-
-static void governors(struct os_system *out)
-{
-    DIR *const dir = opendir("/sys/devices/system/cpu");
-    if (!dir) return;
-    for (const struct dirent *e; (e = readdir(dir));)
-        if (!strncmp(e->d_name, "cpu", 3) && e->d_name[3] >= '0' && e->d_name[3] <= '9') look_at_cpu(e->d_name, out);
-    closedir(dir);
 }
 
 static void huge_pages(struct os_system *out)
@@ -68,7 +59,7 @@ void os_system_get(struct os_system *out)
     char text[8192];
     uint64_t kib;
     memset(out, 0, sizeof *out);
-    governors(out);
+    for (long cpu = 0; cpu < sysconf(_SC_NPROCESSORS_CONF); cpu++) look_at_cpu(cpu, out);
     huge_pages(out);
     if (linux_read_text("/proc/meminfo", text, sizeof text)) {
         if (linux_find_number(text, "MemTotal:", &kib)) out->memory_bytes = kib * 1024;

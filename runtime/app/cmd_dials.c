@@ -134,11 +134,11 @@ static enum mc_code decode(struct dials *d, struct row *r, double *seconds, stru
     *seconds = (double)(os_clock_ns() - start + 1) * 1e-9;
     engine_counts_get(d->engine, &after);
     engine_facts_get(d->engine, &facts);
-    const uint64_t used = after.experts_used - before.experts_used;
-    r->experts = (double)used / d->n_decode / engine_shape(d->engine)->n_layer;
+    const uint64_t used = after.experts_used - before.experts_used, n = d->n_decode ? d->n_decode : 1;
+    r->experts = (double)used / (double)n / engine_shape(d->engine)->n_layer;
     r->token_bytes = facts.token_bytes_layers + facts.token_bytes_head +
                      session_token_kv_bytes(d->session, PROMPT + d->n_decode / 2) -
-                     (after.bytes_saved - before.bytes_saved) / d->n_decode;
+                     (after.bytes_saved - before.bytes_saved) / n;
     return code;
 }
 

@@ -63,7 +63,9 @@ bool settings_lossy(const struct moe_settings *s, const struct settings_limits *
 
 bool settings_equal(const struct moe_settings *a, const struct moe_settings *b)
 {
-    return !memcmp(a, b, sizeof *a); /* words of 32 bits, no gaps */
+    return a->top_k == b->top_k && a->inner_k == b->inner_k && a->min_weight == b->min_weight &&
+           a->band_first == b->band_first && a->band_end == b->band_end && a->rescale == b->rescale && a->rho == b->rho &&
+           a->rows_exps == b->rows_exps && a->rows_shexp == b->rows_shexp && a->scope == b->scope;
 }
 
 /* ---- profiles --------------------------------------------------------------------------------------------------------- */

@@ -166,7 +166,7 @@ enum { ROW_HEADS = 3, QUANT_BLOCK = 256 };
 static uint32_t heads_of_task(const struct model_shape *s, size_t n_tokens, unsigned n_workers)
 {
     const uint32_t group = s->n_head / s->n_group;
-    uint32_t best = s->n_head;
+    uint32_t best = 1;
     size_t best_time = SIZE_MAX;
     for (uint32_t heads = s->n_head; heads >= 1; heads--) {
         if (s->n_head % heads || (heads % group && (group % heads || heads * s->d_head % QUANT_BLOCK))) continue;
