@@ -242,6 +242,9 @@ void kern_hyper_mix(float *pre, float *post, float *comb, const float *m, const 
 /* HC_HEAD weights: w[h] = sigmoid(m[h]*scale[0] + base[h]) + eps. */
 void kern_hyper_head(float *w, const float *m, const float *scale, const float *base, size_t hc, float eps);
 
+/* y[i] = (x[i] * r) * w[i]: rms_norm where the caller has summed. y may be x. */
+void kern_norm_scale(float *y, const float *x, const float *w, size_t n, float r);
+
 float kern_f16_to_f32(uint16_t h);
 uint16_t kern_f32_to_f16(float f); /* nearest even */
 

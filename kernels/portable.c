@@ -220,3 +220,8 @@ void kern_hyper_head(float *w, const float *m, const float *scale, const float *
 {
     for (size_t h = 0; h < hc; h++) w[h] = (float)(sigmoid((double)m[h] * (double)scale[0] + (double)base[h]) + (double)eps);
 }
+
+void kern_norm_scale(float *y, const float *x, const float *w, size_t n, float r)
+{
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * r * w[i];
+}

@@ -30,6 +30,45 @@ static void rotate(const struct layer_weights *L, const struct flow *f, size_t t
     f->env.kern->rope(head, f->cos[kind] + t * pairs, f->sin[kind] + t * pairs, pairs, inverse);
 }
 
+static struct product queries(const struct layer_weights *L, const struct flow *f)
+{
+    const struct model_shape *s = &f->model->shape;
+    return product_of(&L->q_b, &f->qr, f->o.f, (size_t)s->n_head * s->d_head, f->n);
+}
+
+struct low {
+    const struct flow *f;
+    struct act act; /* with the format that out_b reads */
+};
+
+/* Rows [r0, r1) of a group are there: what of `low` is complete now is quantised. */
+static void quantise_low(void *user, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1)
+{
+    const struct low *low = user;
+    const struct flow *f = low->f;
+    const uint32_t k = (uint32_t)f->low.k, blocks = (k + ACT_BLOCK - 1) / ACT_BLOCK;
+    r0 += p->first_row, r1 += p->first_row; /* of out_a, which are the columns of out_b */
+    for (uint32_t t = c0; t < c1; t++)
+        for (uint32_t b = r0 / ACT_BLOCK; b * ACT_BLOCK < r1; b++) {
+            const uint32_t b0 = b * ACT_BLOCK, b1 = b0 + ACT_BLOCK < k ? b0 + ACT_BLOCK : k;
+            const uint32_t n = (r1 < b1 ? r1 : b1) - (r0 > b0 ? r0 : b0);
+            if (flow_completes(&f->low_done[(size_t)t * blocks + b], n, b1 - b0))
+                act_quantise_part(&f->env, &low->act, t, b0, b1);
+        }
+}
+
+/* Group g multiplies rows g*R.. of out_a with its own heads only. */
+static struct product group_output(const struct layer_weights *L, const struct flow *f, uint32_t g)
+{
+    const struct model_shape *s = &f->model->shape;
+    struct product p = product_of(&L->out_a, &f->o, f->low.f + (size_t)g * s->o_lora, f->low.f_stride, f->n);
+    p.first_row = g * s->o_lora;
+    p.rows = s->o_lora;
+    p.x_first = g;
+    p.x_step = s->n_group;
+    return p;
+}
+
 /* Everything that reads u: one phase. */
 static void project_inputs(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
@@ -41,6 +80,8 @@ static void project_inputs(const struct layer_weights *L, struct flow *f, struct
     n += compressor_products(L, f, &f->u, list + n);
     if (indexer_needed(L, f)) list[n++] = product_of(&L->index_proj, &f->u, f->iw, s->n_index_head, f->n);
     products_run(&f->env, list, n, w);
+    const struct product q_b = queries(L, f);
+    product_ask(&f->env, &q_b, w);
     flow_sync(f, w);
 }
 
@@ -70,10 +111,12 @@ static void project_queries(const struct layer_weights *L, struct flow *f, struc
     const struct model_shape *s = &f->model->shape;
     struct product list[2];
     size_t n = 0;
-    list[n++] = product_of(&L->q_b, &f->qr, f->o.f, (size_t)s->n_head * s->d_head, f->n);
+    list[n++] = queries(L, f);
     if (indexer_needed(L, f)) list[n++] = product_of(&L->index_q_b, &f->qr, f->iq, (size_t)s->n_index_head * s->d_index, f->n);
     compressor_rows(L, f, w);
     products_run(&f->env, list, n, w);
+    const struct product out = group_output(L, f, 0);
+    product_ask(&f->env, &out, w);
     flow_sync(f, w);
 }
 
@@ -208,27 +251,21 @@ static void attend(const struct layer_weights *L, struct flow *f, struct worker 
 static void project_output(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
     const struct model_shape *s = &f->model->shape;
-    const struct act low = act_select(&f->low, act_kind(&L->out_b));
-    size_t t0, t1;
-    /* Group g multiplies rows g*R.. of out_a with its own heads only. One call lists up to 16 groups. */
-    struct product list[16];
+    struct low low = {f, act_select(&f->low, act_kind(&L->out_b))};
+    const struct product out = product_of(&L->out_b, &low.act, f->y, s->d_model, f->n);
+    struct product list[16]; /* one call lists up to 16 groups */
     for (uint32_t g = 0; g < s->n_group;) {
         size_t n = 0;
         for (; g < s->n_group && n < 16; g++, n++) {
-            list[n] = product_of(&L->out_a, &f->o, low.f + (size_t)g * s->o_lora, low.f_stride, f->n);
-            list[n].first_row = g * s->o_lora;
-            list[n].rows = s->o_lora;
-            list[n].x_first = g;
-            list[n].x_step = s->n_group;
+            list[n] = group_output(L, f, g);
+            if (!f->env.exact) list[n].finish = quantise_low;
+            list[n].user = &low;
         }
         products_run(&f->env, list, n, w);
+        if (g == s->n_group) product_ask(&f->env, &out, w);
         flow_sync(f, w);
     }
-    flow_share(w, f->n, &t0, &t1);
-    for (size_t t = t0; t < t1; t++) act_quantise(&f->env, &low, t);
-    flow_sync(f, w);
     flow_enter(f, w, L->il, TRACE_OUT_B);
-    const struct product out = product_of(&L->out_b, &low, f->y, s->d_model, f->n);
     products_run(&f->env, &out, 1, w);
     flow_sync(f, w);
 }

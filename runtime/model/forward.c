@@ -120,6 +120,7 @@ static void layout_attention(struct arena *a, struct flow *f, const struct model
     f->qr = take_act(a, n, s->q_lora, k->qr);
     f->o = take_act(a, n * s->n_group, (size_t)s->n_head * s->d_head / s->n_group, k->o);
     f->low = take_act(a, n, (size_t)s->n_group * s->o_lora, k->low);
+    f->low_done = take(a, n * (((uint64_t)s->n_group * s->o_lora + ACT_BLOCK - 1) / ACT_BLOCK), sizeof *f->low_done);
     f->kv_row = take_floats(a, n, s->d_head);
     f->comp_half = take_floats(a, n, 4 * (uint64_t)s->d_head);
     f->index_half = take_floats(a, n, 4 * (uint64_t)s->d_index);
@@ -148,6 +149,7 @@ static void layout_moe(struct arena *a, struct flow *f, const struct model_shape
     f->expert_first = take(a, (uint64_t)s->n_expert + 1, sizeof *f->expert_first);
     f->kept = take(a, slots * ((s->d_expert + KERN_STRATUM - 1) / KERN_STRATUM), sizeof *f->kept);
     f->moe_up = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_up);
+    f->h_done = take(a, slots * ((s->d_expert + ACT_BLOCK - 1) / ACT_BLOCK), sizeof *f->h_done);
     f->moe_in = take(a, 2 * (uint64_t)s->n_expert + 2, sizeof *f->moe_in);
     f->moe_out = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_out);
 }
@@ -170,6 +172,7 @@ static void layout(struct arena *a, struct flow *f, const struct model *m, uint3
     f->comb = take_floats(a, n, (uint64_t)s->hc * s->hc);
     f->u = take_act(a, max_u64(n, HEAD_ROWS), s->d_model, k.u);
     f->y = take_floats(a, n, s->d_model);
+    f->norm_parts = take_floats(a, f->n_workers, (s->d_model + HYPER_CHUNK - 1) / HYPER_CHUNK);
     layout_attention(a, f, s, &k, n_ctx);
     layout_moe(a, f, s, &k);
     f->logits = take_floats(a, n < HEAD_ROWS ? n : HEAD_ROWS, s->n_vocab);
@@ -238,15 +241,17 @@ static void embed(struct flow *f, struct worker *w)
 
 static void layer(const struct layer_weights *L, struct flow *f, struct worker *w)
 {
+    const bool last = L->il + 1 == f->model->shape.n_layer;
     flow_enter(f, w, L->il, TRACE_HYPER_IN);
-    hyper_in(&L->hyper_attn, L->attn_norm, attention_input_kinds(L), f, w); /* X[n][hc][D] -> u[n][D], keeps post and comb */
-    attention(L, f, w);                                                     /* u -> y, appends cache rows */
+    hyper_in(&L->hyper_attn, L->attn_norm, attention_input_kinds(L), &L->q_a, f, w); /* X[n][hc][D] -> u[n][D], post, comb */
+    attention(L, f, w);                                                              /* u -> y, appends cache rows */
     flow_enter(f, w, L->il, TRACE_HYPER_OUT);
-    hyper_out(f, w); /* X <- post*y + comb*X */
+    hyper_turn(&L->hyper_ffn, HYPER_Y, f, w); /* X <- post*y + comb*X, and what the next hyper_in needs of it */
     flow_enter(f, w, L->il, TRACE_HYPER_IN);
-    hyper_in(&L->hyper_ffn, L->ffn_norm, moe_input_kinds(L), f, w);
-    moe(L, f, w); /* u -> y */
-    hyper_out(f, w);
+    hyper_in(&L->hyper_ffn, L->ffn_norm, moe_input_kinds(L), &L->router, f, w);
+    moe(L, f, w); /* u -> results of the experts */
+    flow_enter(f, w, L->il, TRACE_HYPER_OUT);
+    hyper_turn(last ? NULL : &L[1].hyper_attn, HYPER_EXPERTS, f, w);
 }
 
 void forward_head(void *flow, struct worker *w)
@@ -267,6 +272,7 @@ void forward_walk(void *flow, struct worker *w)
     struct flow *f = flow;
     flow_enter(f, w, f->model->shape.n_layer, TRACE_EMBED);
     embed(f, w);
+    hyper_turn(&f->model->layers[0].hyper_attn, HYPER_NOTHING, f, w);
     for (uint32_t il = 0; il < f->model->shape.n_layer; il++) layer(&f->model->layers[il], f, w);
     flow_enter(f, w, 0, TRACE_OPS);
     forward_head(f, w);

@@ -18,9 +18,12 @@
 #include "runtime/model/rope_table.h"
 #include "topology/workers.h"
 
+#include <stdatomic.h>
+
 enum {
     HYPER_CHUNK = 1024, /* columns of one partial sum of the mixing matrices (kernels.md 7.4) */
     HEAD_ROWS = 32,     /* rows of logits at a time */
+    ACT_BLOCK = 256,    /* columns of an activation that are quantised together */
 };
 
 /* Private memory of one worker. */
@@ -36,6 +39,13 @@ struct flow_counts {
     uint64_t experts_used, experts_dropped; /* routed experts of a token and layer */
     uint64_t rows_computed, rows_skipped;   /* of the up projections, by token */
     uint64_t bytes_saved;                   /* of weights that a chunk would have read */
+};
+
+/* What becomes of gate and up rows: see moe.c. */
+struct moe_gated {
+    const struct flow *f;
+    struct act h; /* with the format that down reads */
+    float limit;
 };
 
 struct flow {
@@ -59,6 +69,7 @@ struct flow {
     struct act qr;                            /* [n][q_lora] */
     struct act o;                  /* [n * G][H*Dh/G]: queries q[n][H][Dh], then overwritten by the attention result */
     struct act low;                /* [n][G*R] */
+    _Atomic uint32_t *low_done;    /* [n][blocks of G*R]: columns of a block so far */
     float *kv_row;                 /* [n][Dh] */
     float *comp_half, *index_half; /* [n][2*w]: projections kv | score of this chunk, as rows of kv_layer.half */
     float *iq, *iw;                /* [n][IH][ID], [n][IH] */
@@ -66,6 +77,7 @@ struct flow {
     uint32_t score_tokens;
     uint32_t *chosen;                   /* [n][top_k] ascending rows of ratio-4 layers; used where kv_index_needed */
     float *y;                           /* [n][D] result of a sub-layer */
+    float *norm_parts;                  /* [workers][blocks of D]: sums of squares of fewer tokens than workers */
     float *route_logits, *route_scores; /* [n][E] */
     int32_t *expert_ids;                /* [n][used]; -1 behind the last one where experts were left out */
     float *expert_w;                    /* [n][used + 1], the shared expert last (1) */
@@ -75,8 +87,10 @@ struct flow {
     uint32_t *expert_tokens, *expert_slots; /* [n * used], grouped by expert */
     uint32_t *expert_first;                 /* [E + 1] */
     struct kern_kept *kept;                 /* [n * (used + 1)][strata of F]: rows of up that are computed */
+    _Atomic uint32_t *h_done;               /* [n * (used + 1)][blocks of F]: gate and up rows of a block so far */
+    struct moe_gated gated[2];              /* routed, shared; written with the lists */
     struct product *moe_in, *moe_out;       /* [2 * E + 2], [E + 1] */
-    struct product *moe_up;                 /* [E + 1]: what of moe_in has to wait for the choice of rows */
+    struct product *moe_up;                 /* [E + 1]: what has to wait for the choice of rows */
     uint32_t n_moe_in, n_moe_up, n_moe_out; /* written by one worker between two barriers */
     struct flow_counts counts;              /* likewise */
     float *logits;                          /* [HEAD_ROWS][V] */
@@ -100,22 +114,27 @@ void forward_walk(void *flow, struct worker *w);
 /* worker_fn: the head alone, for head_rows of the chunk walked last. */
 void forward_head(void *flow, struct worker *w);
 
-/* Barriers of a layer while one token is decoded (n tokens: one more, in front of the experts' list; where the indexer has to
- * choose: three more), each because every worker reads what all of them have just written:
- *   hyper_in 2      partial sums of the mixing -> their sum; the normalised input -> all products
- *   attention 7     inputs -> norms and cache row; -> queries; -> heads; -> out_a; -> low quantised; -> out_b; -> streams
- *   hyper_out 1     streams -> mixing
+/* Barriers of a layer while one token is decoded: 16, each because every worker reads what all of them have just written (n
+ * tokens: one more, in front of the experts' list; where the indexer has to choose: three more; as many tokens as workers: none
+ * for the sum of squares):
+ *   hyper_in 2      sum of squares -> norm; the normalised input -> all products
+ *   attention 6     inputs -> norms and cache row; -> queries; -> heads; -> out_a, quantised; -> out_b; -> streams
+ *   hyper_turn 1    streams' partial sums of the mixing -> their sum
  *   hyper_in 2
- *   moe 5           router logits -> choice and list; -> gate and up; -> SwiGLU, quantised; -> down; -> sum over the experts
- *                   (where rows are left out two more: gate -> choice of rows; -> up)
- *   hyper_out 1 */
+ *   moe 4           router logits -> choice and list; -> gate and up, SwiGLU, quantised; -> down; -> sum over the experts
+ *                   (where rows are left out three more: -> choice of rows; -> up; -> SwiGLU of these)
+ *   hyper_turn 1
+ * In front of one behind which a known matrix is read each worker asks for the first lines of its home there (product_ask). */
 
 /* ---- the rooms of a layer; each ends with its numbers visible to all workers unless it says otherwise ---- */
 
-/* X -> u (normalised input of the sub-layer, quantised into the formats of `kinds`), post, comb.  section 3; hyper.c */
-void hyper_in(const struct hyper_weights *h, const float *norm, unsigned kinds, struct flow *f, struct worker *w);
-/* X <- post * y + comb * X */
-void hyper_out(struct flow *f, struct worker *w);
+/* X and its hyper_parts -> u (normalised input of the sub-layer, quantised into the formats of `kinds`); post and comb, which
+ * are there behind the next sync. `first` is the matrix that will read u.  section 3; hyper.c */
+void hyper_in(const struct hyper_weights *h, const float *norm, unsigned kinds, const struct matrix *first, struct flow *f,
+              struct worker *w);
+/* X <- post * result + comb * X, then hyper_parts of X for `next` (NULL: none). */
+enum hyper_result { HYPER_NOTHING /* X stays */, HYPER_Y /* y */, HYPER_EXPERTS /* moe_combine */ };
+void hyper_turn(const struct hyper_weights *next, enum hyper_result result, struct flow *f, struct worker *w);
 /* X of head_rows -> u rows 0..n_head_rows-1, ready for the head matrix */
 void hyper_head(struct flow *f, struct worker *w);
 
@@ -148,8 +167,10 @@ struct layer_dials dials_of(const struct layer_weights *L, const struct flow *f)
 
 /* u -> expert_ids, expert_w; token t by the worker that flow_share gives it to. Does not sync.  section 7; router.c */
 void router(const struct layer_weights *L, struct flow *f, struct worker *w);
-/* u -> y, by the blocks of hyper_out and for it alone: no sync in between.  section 7; moe.c */
+/* u -> expert_out.  section 7; moe.c */
 void moe(const struct layer_weights *L, struct flow *f, struct worker *w);
+/* y of token t in columns [at, at + n) from expert_out. */
+void moe_combine(struct flow *f, size_t t, size_t at, size_t n);
 unsigned moe_input_kinds(const struct layer_weights *L);
 
 /* ---- helpers shared by the rooms ---- */
@@ -166,6 +187,14 @@ static inline void flow_enter(const struct flow *f, const struct worker *w, uint
 static inline void flow_sync(const struct flow *f, const struct worker *w)
 {
     trace_sync(f->env.trace, w);
+}
+/* n more of the `all` values of a block are there. True for one caller, who may read what every caller has written in front of
+ * this; `done` is 0 again then. */
+static inline bool flow_completes(_Atomic uint32_t *done, uint32_t n, uint32_t all)
+{
+    if (atomic_fetch_add_explicit(done, n, memory_order_acq_rel) + n < all) return false;
+    atomic_store_explicit(done, 0, memory_order_relaxed); /* the next to come is behind a barrier */
+    return true;
 }
 static inline unsigned act_kind(const struct matrix *m)
 {

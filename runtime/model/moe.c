@@ -6,7 +6,10 @@
  * Where the dials leave out rows of up, the gate comes first: its result ranks the rows of each stratum of 128, and up is a
  * phase of its own. The strata are those of the matrix, so the choice depends on nothing else. A single token reads only the
  * kept rows if the matrix is in the file's layout; packed matrices, and experts that several tokens of a chunk share, compute
- * all rows and use the kept ones, which are the same bits. */
+ * all rows and use the kept ones, which are the same bits.
+ *
+ * Where all rows count there is no phase for SwiGLU: whoever computes the last gate or up row of a block of 256 multiplies the
+ * two and quantises the block for down. A worker's home has the same rows of both, so that is the one that computed them. */
 #include "runtime/model/forward.h"
 
 #include <string.h>
@@ -84,33 +87,63 @@ static void count(const struct layer_weights *L, struct flow *f, const struct la
     if (gathers(&L->up_shared, 1)) c->bytes_saved += (s->d_expert - shexp) * L->up_shared.row_bytes;
 }
 
-/* The task lists; one worker only. */
+/* Rows [r0, r1) of gate or up of some slots are there: SwiGLU and quantising of the blocks that are complete now. */
+static void activate_tile(void *user, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1)
+{
+    const struct moe_gated *g = user;
+    const struct flow *f = g->f;
+    const struct model_shape *s = &f->model->shape;
+    const uint32_t k = s->d_expert, blocks = (k + ACT_BLOCK - 1) / ACT_BLOCK;
+    for (uint32_t c = c0; c < c1; c++) {
+        const size_t slot = p->y_rows ? p->y_rows[c] : (size_t)c * (s->n_used + 1) + s->n_used;
+        for (uint32_t b = r0 / ACT_BLOCK; b * ACT_BLOCK < r1; b++) {
+            const uint32_t b0 = b * ACT_BLOCK, b1 = b0 + ACT_BLOCK < k ? b0 + ACT_BLOCK : k;
+            const uint32_t n = (r1 < b1 ? r1 : b1) - (r0 > b0 ? r0 : b0);
+            if (!flow_completes(&f->h_done[slot * blocks + b], n, 2 * (b1 - b0))) continue;
+            float *h = f->h.f + slot * k + b0;
+            f->env.kern->swiglu(h, h, f->up + slot * k + b0, b1 - b0, g->limit);
+            act_quantise_part(&f->env, &g->h, slot, b0, b1);
+        }
+    }
+}
+
+/* gate and up, one behind the other where no rows are left out; else up goes on the list of its own. */
+static void list_pair(struct product **in, struct product **up, const struct flow *f, struct product gate,
+                      struct product up_whole, uint32_t rows, size_t slot, struct moe_gated *gated)
+{
+    if (rows) {
+        *(*in)++ = gate;
+        *(*up)++ = up_product(f, up_whole, rows, slot);
+        return;
+    }
+    gate.finish = up_whole.finish = activate_tile;
+    gate.user = up_whole.user = gated;
+    *(*in)++ = gate;
+    *(*in)++ = up_whole;
+}
+
+/* The task lists; one worker only. The shared expert comes first: its rows are the same for every token. */
 static void list_products(const struct layer_weights *L, struct flow *f, const struct layer_dials *d)
 {
     const struct model_shape *s = &f->model->shape;
     const uint32_t slots = s->n_used + 1; /* of a token */
+    const size_t h_off = (size_t)s->n_used * s->d_expert, h_stride = (size_t)slots * s->d_expert;
     struct product *in = f->moe_in, *up = f->moe_up, *out = f->moe_out;
-    for (uint32_t e = 0; e < s->n_expert; e++) {
-        if (f->expert_first[e] == f->expert_first[e + 1]) continue;
-        *in++ = expert_product(f, &L->gate, e, &f->u, f->expert_tokens, f->h.f, s->d_expert);
-        const struct product p = expert_product(f, &L->up, e, &f->u, f->expert_tokens, f->up, s->d_expert);
-        if (d->rows_exps)
-            *up++ = up_product(f, p, d->rows_exps, f->expert_slots[f->expert_first[e]]);
-        else
-            *in++ = p;
-        *out++ = expert_product(f, &L->down, e, &f->h, f->expert_slots, f->expert_out, s->d_model);
-    }
-    const size_t h_off = (size_t)s->n_used * s->d_expert;
-    *in++ = product_of(&L->gate_shared, &f->u, f->h.f + h_off, (size_t)slots * s->d_expert, f->n);
-    const struct product p = product_of(&L->up_shared, &f->u, f->up + h_off, (size_t)slots * s->d_expert, f->n);
-    if (d->rows_shexp)
-        *up++ = up_product(f, p, d->rows_shexp, s->n_used);
-    else
-        *in++ = p;
+    f->gated[0] = (struct moe_gated){f, act_select(&f->h, act_kind(&L->down)), s->clamp[L->il]};
+    f->gated[1] = (struct moe_gated){f, act_select(&f->h, act_kind(&L->down_shared)), s->clamp_shared[L->il]};
+    list_pair(&in, &up, f, product_of(&L->gate_shared, &f->u, f->h.f + h_off, h_stride, f->n),
+              product_of(&L->up_shared, &f->u, f->up + h_off, h_stride, f->n), d->rows_shexp, s->n_used, &f->gated[1]);
     *out = product_of(&L->down_shared, &f->h, f->expert_out + (size_t)s->n_used * s->d_model, (size_t)slots * s->d_model, f->n);
     out->x_first = s->n_used;
     out->x_step = slots;
     out++;
+    for (uint32_t e = 0; e < s->n_expert; e++) {
+        if (f->expert_first[e] == f->expert_first[e + 1]) continue;
+        list_pair(&in, &up, f, expert_product(f, &L->gate, e, &f->u, f->expert_tokens, f->h.f, s->d_expert),
+                  expert_product(f, &L->up, e, &f->u, f->expert_tokens, f->up, s->d_expert), d->rows_exps,
+                  f->expert_slots[f->expert_first[e]], &f->gated[0]);
+        *out++ = expert_product(f, &L->down, e, &f->h, f->expert_slots, f->expert_out, s->d_model);
+    }
     f->n_moe_in = (uint32_t)(in - f->moe_in);
     f->n_moe_up = (uint32_t)(up - f->moe_up);
     f->n_moe_out = (uint32_t)(out - f->moe_out);
@@ -174,47 +207,40 @@ static void activate_kept(struct flow *f, const struct slot *slot, size_t i)
     }
 }
 
-/* h = silu(gate) * up for every slot, quantised as that slot's down matrix wants it. */
-static void activate(const struct layer_weights *L, struct flow *f, const struct layer_dials *d, struct worker *w)
+/* The gate chooses rows of up, then h is made from those. */
+static void run_kept_rows(const struct layer_weights *L, struct flow *f, const struct layer_dials *d, struct worker *w)
 {
     const struct model_shape *s = &f->model->shape;
-    const struct act routed = act_select(&f->h, act_kind(&L->down)), shared = act_select(&f->h, act_kind(&L->down_shared));
     size_t i0, i1;
+    flow_enter(f, w, L->il, TRACE_ACTIVATE);
+    choose_rows(L, f, d, w);
+    flow_enter(f, w, L->il, TRACE_EXPERTS_IN);
+    products_run(&f->env, f->moe_up, f->n_moe_up, w);
+    flow_sync(f, w);
+    flow_enter(f, w, L->il, TRACE_ACTIVATE);
     flow_share(w, (size_t)f->n * (s->n_used + 1), &i0, &i1);
     for (size_t i = i0; i < i1; i++) {
         const struct slot slot = slot_at(L, f, d, i);
-        if (!slot.used) continue;
-        float *h = f->h.f + i * s->d_expert;
-        if (slot.rows)
-            activate_kept(f, &slot, i);
-        else
-            f->env.kern->swiglu(h, h, f->up + i * s->d_expert, s->d_expert, slot.limit);
-        act_quantise(&f->env, slot.shared ? &shared : &routed, i);
+        if (!slot.used || !slot.rows) continue;
+        activate_kept(f, &slot, i);
+        act_quantise(&f->env, &f->gated[slot.shared].h, i);
     }
     flow_sync(f, w);
 }
 
-/* No sync: hyper_out, which reads y, gives every worker the same blocks. */
-static void combine(struct flow *f, struct worker *w)
+void moe_combine(struct flow *f, size_t t, size_t at, size_t n)
 {
     const struct model_shape *s = &f->model->shape;
     const uint32_t slots = s->n_used + 1;
-    const size_t blocks = (s->d_model + HYPER_CHUNK - 1) / HYPER_CHUNK;
-    size_t i0, i1;
-    flow_share(w, f->n * blocks, &i0, &i1);
-    for (size_t i = i0; i < i1; i++) {
-        const size_t t = i / blocks, at = i % blocks * HYPER_CHUNK;
-        const size_t n = at + HYPER_CHUNK < s->d_model ? HYPER_CHUNK : s->d_model - at;
-        const float *e[MODEL_USED_MAX + 1];
-        float weight[MODEL_USED_MAX + 1];
-        uint32_t m = 0;
-        for (uint32_t j = 0; j < slots; j++) {
-            if (j < s->n_used && f->expert_ids[t * s->n_used + j] < 0) continue;
-            e[m] = f->expert_out + (t * slots + j) * s->d_model + at;
-            weight[m++] = f->expert_w[t * slots + j];
-        }
-        f->env.kern->combine(f->y + t * s->d_model + at, e, weight, m, n);
+    const float *e[MODEL_USED_MAX + 1];
+    float weight[MODEL_USED_MAX + 1];
+    uint32_t m = 0;
+    for (uint32_t j = 0; j < slots; j++) {
+        if (j < s->n_used && f->expert_ids[t * s->n_used + j] < 0) continue;
+        e[m] = f->expert_out + (t * slots + j) * s->d_model + at;
+        weight[m++] = f->expert_w[t * slots + j];
     }
+    f->env.kern->combine(f->y + t * s->d_model + at, e, weight, m, n);
 }
 
 void moe(const struct layer_weights *L, struct flow *f, struct worker *w)
@@ -231,19 +257,10 @@ void moe(const struct layer_weights *L, struct flow *f, struct worker *w)
     flow_sync(f, w);
     flow_enter(f, w, L->il, TRACE_EXPERTS_IN);
     products_run(&f->env, f->moe_in, f->n_moe_in, w);
+    product_ask(&f->env, f->moe_out, w);
     flow_sync(f, w);
-    flow_enter(f, w, L->il, TRACE_ACTIVATE);
-    if (dials.rows_exps || dials.rows_shexp) {
-        choose_rows(L, f, &dials, w);
-        flow_enter(f, w, L->il, TRACE_EXPERTS_IN);
-        products_run(&f->env, f->moe_up, f->n_moe_up, w);
-        flow_sync(f, w);
-        flow_enter(f, w, L->il, TRACE_ACTIVATE);
-    }
-    activate(L, f, &dials, w);
+    if (dials.rows_exps || dials.rows_shexp) run_kept_rows(L, f, &dials, w);
     flow_enter(f, w, L->il, TRACE_EXPERTS_OUT);
     products_run(&f->env, f->moe_out, f->n_moe_out, w);
     flow_sync(f, w);
-    flow_enter(f, w, L->il, TRACE_HYPER_OUT);
-    combine(f, w);
 }

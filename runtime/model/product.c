@@ -15,6 +15,11 @@ enum {
     TILE_ROWS_MANY = 128, /* under several tiles of columns: their weights stay in L2 from one to the next */
     HOME_ROWS_MAX = 128,  /* gate and up rows come in groups of 128 that may be left out together */
     HOME_UNITS = 8,       /* units for each worker from which on one more or less is no unevenness */
+    ASK_COLS = 4,         /* up to so many columns the kernels stream through their rows, and memory is what they wait for */
+    ASK_GROUPS = 4,       /* groups of 16 packed rows that begin together */
+    ASK_BYTES = 1536,     /* of each: from there on the kernels ask ahead themselves */
+    ASK_ROW_BYTES = 256,  /* of 16 rows in the file's layout */
+    LINE = 64,
 };
 
 static uint32_t div_up(uint32_t a, uint32_t b)
@@ -141,6 +146,36 @@ static void move_home(struct home *h, const struct product *p, uint32_t tile_row
     h->tiles = div_up(h->r1 - h->r0, tile_rows) * div_up(p->cols, TILE_COLS);
 }
 
+static void ask_lines(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE) __builtin_prefetch(p + i, 0, 2); /* into L2: it may take a while */
+}
+
+/* What the kernels for one column load first of `rows` rows from `row` on. */
+static void ask_rows(const struct product_env *env, const struct matrix *W, size_t row, uint32_t rows, unsigned worker)
+{
+    if (!W->packed || env->exact || row % KERN_PACK_ROWS) {
+        const size_t bytes = W->row_bytes < ASK_ROW_BYTES ? W->row_bytes : ASK_ROW_BYTES;
+        for (uint32_t r = 0; r < rows && r < KERN_PACK_ROWS; r++) ask_lines(W->data + (row + r) * W->row_bytes, bytes);
+        return;
+    }
+    const size_t head = kern_pack_head_bytes(W->type, W->k), body = W->group_bytes - head;
+    const uint8_t *group = matrix_packed_row(W, row, env->node ? env->node[worker] : 0, NULL);
+    for (uint32_t g = 0; g < ASK_GROUPS && g * KERN_PACK_ROWS < rows; g++, group += W->group_bytes) {
+        ask_lines(group, head < LINE ? head : LINE);
+        ask_lines(group + head, body < ASK_BYTES ? body : ASK_BYTES);
+    }
+}
+
+void product_ask(const struct product_env *env, const struct product *p, const struct worker *w)
+{
+    uint32_t r0, r1;
+    if (p->kept || p->cols > ASK_COLS) return;
+    product_home(p->rows, w->id, w->count, &r0, &r1);
+    if (r0 == r1) return;
+    ask_rows(env, p->W, (size_t)p->first_row + r0, r1 - r0, w->id);
+}
+
 static void run_tile_at(const struct product_env *env, const struct product *p, struct home h, uint32_t tile_rows, uint32_t t,
                         unsigned worker)
 {
@@ -154,6 +189,7 @@ static void run_tile_at(const struct product_env *env, const struct product *p, 
         if (n > r1 - r) n = r1 - r;
         run_tile(env, p, r, r + n, c0, c1, worker);
     }
+    if (p->finish) p->finish(p->user, p, r0, r1, c0, c1);
 }
 
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w)
@@ -174,6 +210,7 @@ void products_run(const struct product_env *env, const struct product *list, siz
                 move_home(&home, &list[at++], tile_rows, owner, w->count);
                 end += home.tiles;
             }
+            if (i == 0 && k + 1 == end && at < n) product_ask(env, &list[at], w); /* the next matrix starts elsewhere */
             run_tile_at(env, &list[at - 1], home, tile_rows, k - (end - home.tiles), w->id);
         }
     }

@@ -35,6 +35,9 @@ struct product {
     /* Not NULL: only the kept rows of each stratum of the matrix, one column; `rows` is their number, y[0] is theirs, close
      * together. All strata but the last keep kept[0].n. */
     const struct kern_kept *kept;
+    /* Not NULL: called by the worker that has computed rows [r0, r1) of columns [c0, c1), once for each tile. */
+    void (*finish)(void *user, const struct product *p, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1);
+    void *user;
 };
 
 enum { PRODUCT_GATHER = 16 /* kept rows that are multiplied at a time */ };
@@ -62,6 +65,10 @@ void product_home(uint32_t rows, unsigned id, unsigned count, uint32_t *r0, uint
 
 /* Run by every worker with equal arguments; at most one list between two barriers. Does not wait for the others. */
 void products_run(const struct product_env *env, const struct product *list, size_t n, struct worker *w);
+
+/* Asks for the first lines of the worker's home in p, which is to be run next: for the moment in front of a barrier, where
+ * memory would stand still. p->x and p->y are not looked at. */
+void product_ask(const struct product_env *env, const struct product *p, const struct worker *w);
 
 /* Quantises row `row` of x into every format it has. */
 void act_quantise(const struct product_env *env, const struct act *x, size_t row);

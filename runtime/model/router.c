@@ -49,7 +49,9 @@ void router(const struct layer_weights *L, struct flow *f, struct worker *w)
     const struct layer_dials dials = dials_of(L, f);
     const struct product logits = product_of(&L->router, &f->u, f->route_logits, s->n_expert, f->n);
     size_t t0, t1;
+    const struct product shared = product_of(&L->gate_shared, &f->u, NULL, 0, f->n); /* first of the experts' list */
     products_run(&f->env, &logits, 1, w);
+    product_ask(&f->env, &shared, w);
     flow_sync(f, w);
     flow_share(w, f->n, &t0, &t1);
     for (size_t t = t0; t < t1; t++) {

@@ -15,7 +15,7 @@ struct worker;
 
 enum trace_op {
     TRACE_EMBED,
-    TRACE_HYPER_IN, /* streams -> mixing -> normalised, quantised input */
+    TRACE_HYPER_IN, /* mixing -> normalised, quantised input */
     TRACE_INPUTS,   /* q_a, kv, compressor and indexer projections of that input */
     TRACE_ROWS,     /* norms, rope, cache row, compressed rows */
     TRACE_QUERIES,  /* q_b, index queries */
@@ -24,10 +24,10 @@ enum trace_op {
     TRACE_OUT_A,    /* grouped output */
     TRACE_OUT_B,
     TRACE_ROUTER,
-    TRACE_EXPERTS_IN,  /* gate and up */
-    TRACE_ACTIVATE,    /* SwiGLU, quantising */
+    TRACE_EXPERTS_IN,  /* gate, up, SwiGLU, quantising */
+    TRACE_ACTIVATE,    /* choice of rows, SwiGLU and quantising where rows are left out */
     TRACE_EXPERTS_OUT, /* down */
-    TRACE_HYPER_OUT,   /* experts combined, streams mixed */
+    TRACE_HYPER_OUT,   /* experts combined, streams mixed, products of the next mixing */
     TRACE_HEAD,
     TRACE_OPS
 };

@@ -30,8 +30,10 @@ static void run_stage(void *arg, struct worker *w)
     workers_sync(w);
     if (st->attention)
         attention(st->layer, f, w);
-    else
+    else {
         moe(st->layer, f, w);
+        for (size_t t = t0; t < t1; t++) moe_combine(f, t, 0, d);
+    }
 }
 
 /* y[n][d_model] of one stage, in chunks of n_batch; the caller frees. */
