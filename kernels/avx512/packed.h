@@ -32,6 +32,30 @@ void avx512_init_packed_iq2(struct kern_table *t);
 void avx512_init_packed_iq4(struct kern_table *t);
 void avx512_init_packed_ternary(struct kern_table *t);
 
+/* ---- what is to be multiplied ---- */
+
+/* Where the arrays of an activation row start (kernels.h). */
+struct row_offsets {
+    size_t d, sum32, sum16, sum8, s; /* the first two, with s (q8_0) or the other sums (q8_K) */
+};
+
+MC_INLINE struct row_offsets row_offsets_of(enum quant_act act, size_t k)
+{
+    struct row_offsets at = {.d = KERN_PAD(k)};
+    at.sum32 = at.d + KERN_PAD(k / (act == QUANT_ACT_Q8_0 ? 32 : 256) * 4);
+    at.s = at.sum16 = at.sum32 + KERN_PAD(k / 32 * 2);
+    at.sum8 = at.sum16 + KERN_PAD(k / 16 * 2);
+    return at;
+}
+
+struct job {
+    float *const *y;
+    const uint8_t *w;
+    const void *const *x;
+    size_t k, head, bytes; /* of a group */
+    struct row_offsets at;
+};
+
 /* ---- loads ---- */
 
 MC_INLINE __m512i line_at(const void *p)

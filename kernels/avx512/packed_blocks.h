@@ -134,25 +134,6 @@ MC_INLINE __m512i join_words(__m512i low, __m512i high)
 
 /* ---- few columns ---- */
 
-/* Where the arrays of a q8_K row start (kernels.h). */
-struct row_offsets {
-    size_t d, sum32, sum16, sum8;
-};
-
-MC_INLINE struct row_offsets offsets_of(size_t k)
-{
-    const size_t d = KERN_PAD(k), sum32 = d + KERN_PAD(k / 256 * 4), sum16 = sum32 + KERN_PAD(k / 32 * 2);
-    return (struct row_offsets){d, sum32, sum16, sum16 + KERN_PAD(k / 16 * 2)};
-}
-
-struct job {
-    float *const *y;
-    const uint8_t *w;
-    const void *const *x;
-    size_t k, head, bytes; /* of a group */
-    struct row_offsets at;
-};
-
 struct sums {
     __m512i a[4][4]; /* scaled sums */
     __m512i c[4][4]; /* bias, shift or minimum */
@@ -274,27 +255,6 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
         _mm512_storeu_ps(j->y[c] + 16 * (g0 + g), acc[g][c]);
 }
 
-MC_INLINE void few_columns(enum quant_type type, const struct job *j, size_t n_groups, size_t cols)
-{
-    size_t g = 0;
-    switch (cols) {
-    case 1:
-        for (; g + 4 <= n_groups; g += 4) direct(type, 4, 1, j, g);
-        for (; g < n_groups; g++) direct(type, 1, 1, j, g);
-        break;
-    case 2:
-        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 2, j, g);
-        for (; g < n_groups; g++) direct(type, 1, 2, j, g);
-        break;
-    case 3:
-        for (; g < n_groups; g++) direct(type, 1, 3, j, g);
-        break;
-    default:
-        for (; g < n_groups; g++) direct(type, 1, 4, j, g);
-        break;
-    }
-}
-
 /* ---- many columns ---- */
 
 /* Where scale * code fits a byte the tile holds the product (iq1: eight times that). */
@@ -377,25 +337,7 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_
     }
 }
 
-MC_INLINE void packed_matmul(enum quant_type type, float *const *y, const void *w, const void *const *x, size_t k, size_t rows,
-                             size_t cols)
-{
-    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
-        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
-        const struct job j = {y + c0,       w, x + c0, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k),
-                              offsets_of(k)};
-        if (n <= PACKED_DIRECT_COLS)
-            few_columns(type, &j, rows / 16, n);
-        else
-            many_columns(type, &j, rows / 16, n);
-    }
-}
-
-#define PACKED_MATMUL(name, NAME)                                                                                              \
-    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
-    {                                                                                                                          \
-        packed_matmul(QUANT_##NAME, y, w, x, k, rows, cols);                                                                   \
-    }
-#define PACKED_SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
+#define PACKED_ACT QUANT_ACT_Q8_K
+#include "kernels/avx512/packed_matmul.inc.h"
 
 #endif

@@ -76,25 +76,6 @@ MC_INLINE __m512 scale(enum quant_type type, const uint8_t *head, size_t s)
 
 /* ---- few columns ---- */
 
-/* Where the arrays of a q8_0 row start (kernels.h). */
-struct row_offsets {
-    size_t d, sum, s;
-};
-
-static struct row_offsets offsets_of(size_t k)
-{
-    const size_t d = KERN_PAD(k), sum = d + KERN_PAD(k / 32 * 4);
-    return (struct row_offsets){d, sum, sum + KERN_PAD(k / 32 * 2)};
-}
-
-struct job {
-    float *const *y;
-    const uint8_t *w;
-    const void *const *x;
-    size_t k, head, bytes; /* of a group */
-    struct row_offsets at;
-};
-
 /* -bias times the sum of each 16 of 64 activations. */
 MC_INLINE void bias_sums_16(__m512i out[4], const void *q, int bias)
 {
@@ -122,7 +103,7 @@ MC_INLINE void direct_step(enum quant_type type, unsigned groups, unsigned cols,
         if (law.step == 16)
             bias_sums_16(init[c], x[c] + 32 * b, law.bias);
         else
-            init[c][0] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), minus_bias, dword_at(x[c] + j->at.sum + 2 * b));
+            init[c][0] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), minus_bias, dword_at(x[c] + j->at.sum32 + 2 * b));
     }
     MC_UNROLL for (unsigned s = 0; s < steps; s++)
     {
@@ -170,27 +151,6 @@ MC_INLINE void direct(enum quant_type type, unsigned groups, unsigned cols, cons
         _mm512_storeu_ps(j->y[c] + 16 * (g0 + g), acc[g][c]);
 }
 
-MC_INLINE void few_columns(enum quant_type type, const struct job *j, size_t n_groups, size_t cols)
-{
-    size_t g = 0;
-    switch (cols) {
-    case 1:
-        for (; g + 4 <= n_groups; g += 4) direct(type, 4, 1, j, g);
-        for (; g < n_groups; g++) direct(type, 1, 1, j, g);
-        break;
-    case 2:
-        for (; g + 2 <= n_groups; g += 2) direct(type, 2, 2, j, g);
-        for (; g < n_groups; g++) direct(type, 1, 2, j, g);
-        break;
-    case 3:
-        for (; g < n_groups; g++) direct(type, 1, 3, j, g);
-        break;
-    default:
-        for (; g < n_groups; g++) direct(type, 1, 4, j, g);
-        break;
-    }
-}
-
 /* ---- many columns ---- */
 
 /* n columns from i0 on, n <= 256. */
@@ -225,19 +185,8 @@ MC_INLINE void many_columns(enum quant_type type, const struct job *j, size_t n_
     }
 }
 
-MC_INLINE void matmul(enum quant_type type, float *const *y, const void *w, const void *const *x, size_t k, size_t rows,
-                      size_t cols)
-{
-    for (size_t c0 = 0; c0 < cols; c0 += PACKED_COLS) {
-        const size_t n = cols - c0 < PACKED_COLS ? cols - c0 : PACKED_COLS;
-        const struct job j = {y + c0,       w, x + c0, k, kern_pack_head_bytes(type, k), kern_pack_group_bytes(type, k),
-                              offsets_of(k)};
-        if (n <= PACKED_DIRECT_COLS)
-            few_columns(type, &j, rows / 16, n);
-        else
-            many_columns(type, &j, rows / 16, n);
-    }
-}
+#define PACKED_ACT QUANT_ACT_Q8_0
+#include "kernels/avx512/packed_matmul.inc.h"
 
 #define FORMATS(X)                                                                                                             \
     X(q4_0, Q4_0)                                                                                                              \
@@ -251,15 +200,9 @@ MC_INLINE void matmul(enum quant_type type, float *const *y, const void *w, cons
     X(q2_0, Q2_0)                                                                                                              \
     X(q1_0, Q1_0)
 
-#define MATMUL(name, NAME)                                                                                                     \
-    static void packed_##name(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols)        \
-    {                                                                                                                          \
-        matmul(QUANT_##NAME, y, w, x, k, rows, cols);                                                                          \
-    }
-FORMATS(MATMUL)
+FORMATS(PACKED_MATMUL)
 
 void avx512_init_packed_steps(struct kern_table *t)
 {
-#define SET(name, NAME) t->packed[QUANT_##NAME] = packed_##name;
-    FORMATS(SET)
+    FORMATS(PACKED_SET)
 }
