@@ -160,6 +160,19 @@ enum mc_code placement_read_pin(const char *pin, struct placement_wish *wish, un
     return mc_fail(err, MC_EARG, 0, "--pin %s cannot be read; expected auto, off or CPU numbers like 0,2,4", pin);
 }
 
+/* Worker groups are cores under one L3, where there are any. */
+static uint64_t l3_bytes_of(const struct machine *m)
+{
+    uint64_t bytes = 0;
+    for (unsigned group = 0; group < m->n_groups; group++)
+        for (unsigned i = 0; i < m->n; i++)
+            if (m->group[i] == group) {
+                if (m->cpu[i].l3 != OS_CPU_NONE) bytes += m->cpu[i].l3_bytes;
+                break;
+            }
+    return bytes;
+}
+
 enum mc_code placement_plan(const struct machine *m, const struct placement_wish *wish, struct placement *out,
                             struct mc_err *err)
 {
@@ -184,6 +197,7 @@ enum mc_code placement_plan(const struct machine *m, const struct placement_wish
             plan_unpinned(&p);
         }
     }
+    p.l3_bytes = l3_bytes_of(m);
     say_what_is_odd(m, wish, &p);
     *out = p;
     return MC_OK;

@@ -30,6 +30,7 @@ struct placement {
     unsigned group[PLACEMENT_MAX]; /* its worker group (machine.h), counted from 0 among the groups in use; 0 when not pinned */
     unsigned node[PLACEMENT_MAX];  /* its NUMA node; OS_CPU_NONE: unknown, or not pinned */
     unsigned n_groups;
+    uint64_t l3_bytes; /* of the machine's L3 caches together, as they call themselves; 0: unknown */
     bool pinned;
     bool shared; /* more workers than CPUs: they must not wait by spinning */
 };

@@ -225,6 +225,11 @@ void workers_destroy(struct workers *t)
     os_mem_free(t, t->bytes);
 }
 
+uint64_t workers_l3_bytes(const struct workers *t)
+{
+    return t->place.l3_bytes;
+}
+
 unsigned workers_count(const struct workers *t)
 {
     return t->place.n;

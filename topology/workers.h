@@ -27,6 +27,7 @@ typedef void (*worker_fn)(void *arg, struct worker *w);
 MC_MUST_CHECK enum mc_code workers_create(const struct placement *p, struct workers **out, struct mc_err *err);
 void workers_destroy(struct workers *t);
 unsigned workers_count(const struct workers *t);
+uint64_t workers_l3_bytes(const struct workers *t); /* of the placement */
 
 /* How long a worker without work spins before it sleeps, 0..1 ms; the next workers_run within that time starts at once, a later
  * one must wake it. Default 200 us. Between runs only. */

@@ -99,7 +99,7 @@ static enum mc_code run_windows(struct ppl_job *job, struct session *s, struct m
         enum mc_code code = session_rewind(s, 0, err);
         if (!code) code = session_append_all(s, job->text.window, chunk - 1, job->text.want, on_logits, job, err);
         if (job->code && err) *err = job->err;
-        if (!job->code && !code) code = check_interrupt(err); /* a window of one chunk does not ask the progress function */
+        if (!job->code && (!code || code == MC_ECANCELLED)) code = check_interrupt(err); /* also where nobody had asked */
         if (job->code || code) return job->code ? job->code : code;
         job->tokens_before += chunk - 1;
     }

@@ -36,9 +36,10 @@ static uint32_t half_rows(uint32_t ratio)
     return (ratio == 4 ? 8 : ratio) + KV_REWIND_REACH;
 }
 
-static void layout(struct place *p, struct kv_layer *layers, const struct model_shape *s, enum kern_kv kv, uint32_t n_ctx,
-                   uint32_t n_batch)
+static void layout(struct place *p, struct kv_layer *layers, uint8_t **held, const struct model_shape *s, enum kern_kv kv,
+                   uint32_t n_ctx, uint32_t n_batch)
 {
+    uint64_t held_bytes = 0; /* of half_from(n) .. n - 1 at most, all layers */
     const size_t raw_bytes = kern_kv_row_bytes(kv, s->d_head), index_bytes = kern_kv_row_bytes(kv, s->d_index);
     const uint32_t raw_rows = s->window - 1 + KV_REWIND_REACH + n_batch;
     for (uint32_t il = 0; il < s->n_layer; il++) {
@@ -58,14 +59,17 @@ static void layout(struct place *p, struct kv_layer *layers, const struct model_
             l.index = take(p, l.comp_rows, index_bytes);
             l.index_half = take_ring(p, half_rows(4), 2 * 2 * (size_t)s->d_index * sizeof(float));
         }
+        if (ratio) held_bytes += (uint64_t)(ratio == 4 ? 7 : ratio - 1) * (l.half.row_bytes + l.index_half.row_bytes);
         if (layers) layers[il] = l;
     }
+    *held = take(p, 1, held_bytes);
 }
 
 bool kv_cache_bytes(const struct model_shape *s, enum kern_kv kv, uint32_t n_ctx, uint32_t n_batch, uint64_t *out)
 {
     struct place p = {0};
-    layout(&p, NULL, s, kv, n_ctx, n_batch);
+    uint8_t *held;
+    layout(&p, NULL, &held, s, kv, n_ctx, n_batch);
     *out = p.at;
     return !p.overflow;
 }
@@ -92,7 +96,7 @@ enum mc_code kv_cache_init(struct kv_cache *c, const struct model_shape *s, enum
         return code;
     }
     struct place p = {.base = c->memory};
-    layout(&p, c->layers, s, kv, n_ctx, n_batch);
+    layout(&p, c->layers, &c->held, s, kv, n_ctx, n_batch);
     return MC_OK;
 }
 
@@ -166,6 +170,16 @@ static void pass_ring(struct walk *w, const struct kv_ring *r, uint32_t from, ui
     for (uint32_t p = from; p < to; p++) pass(w, kv_ring_row(r, p), r->row_bytes);
 }
 
+static void pass_halves(struct walk *w, const struct kv_cache *c, uint32_t n)
+{
+    for (uint32_t il = 0; il < c->shape->n_layer; il++) {
+        const struct kv_layer *l = &c->layers[il];
+        const uint32_t from = half_from(n, c->shape->ratio[il] == 128);
+        if (l->has_comp) pass_ring(w, &l->half, from, n);
+        if (l->has_index) pass_ring(w, &l->index_half, from, n);
+    }
+}
+
 static void pass_state(struct walk *w, const struct kv_cache *c, uint32_t n)
 {
     const uint32_t raw_from = max_u32(c->raw_floor, sub_or_0(n, c->shape->window - 1));
@@ -174,14 +188,10 @@ static void pass_state(struct walk *w, const struct kv_cache *c, uint32_t n)
         const uint32_t ratio = c->shape->ratio[il];
         pass_ring(w, &l->raw, raw_from, n);
         if (!l->has_comp) continue;
-        const uint32_t from = half_from(n, ratio == 128);
         pass(w, l->comp, (size_t)(n / ratio) * c->raw_row_bytes);
-        pass_ring(w, &l->half, from, n);
-        if (l->has_index) {
-            pass(w, l->index, (size_t)(n / ratio) * c->index_row_bytes);
-            pass_ring(w, &l->index_half, from, n);
-        }
+        if (l->has_index) pass(w, l->index, (size_t)(n / ratio) * c->index_row_bytes);
     }
+    pass_halves(w, c, n);
 }
 
 uint64_t kv_cache_save_bytes(const struct kv_cache *c)
@@ -206,6 +216,21 @@ void kv_cache_load(struct kv_cache *c, const void *src, uint32_t n)
     c->raw_floor = sub_or_0(n, c->shape->window - 1);
     c->half_floor[0] = half_from(n, 0);
     c->half_floor[1] = half_from(n, 1);
+}
+
+void kv_cache_hold(struct kv_cache *c)
+{
+    struct walk w = {.mem = c->held};
+    pass_halves(&w, c, c->n);
+}
+
+/* The rings of raw rows have room for a whole chunk beside the window; those of halves were held. */
+void kv_cache_give_up(struct kv_cache *c, uint32_t n)
+{
+    struct walk w = {.mem = c->held, .load = true};
+    pass_halves(&w, c, c->n);
+    c->raw_floor = max_u32(c->raw_floor, sub_or_0(c->n + n, raw_rows(c)));
+    for (unsigned kind = 0; kind < 2; kind++) c->half_floor[kind] = max_u32(c->half_floor[kind], half_from(c->n, kind));
 }
 
 uint64_t kv_cache_token_bytes(const struct kv_cache *c, uint32_t position)

@@ -12,6 +12,8 @@
  * garbage that nobody may see and that is overwritten. A row of a ring is lost when a later position takes its slot; `floor` of
  * each ring says from which position on its rows are intact.
  *
+ * A chunk that is stopped half-way has overwritten rows of some layers: `held` has those that continuing needs.
+ *
  * Written by the worker that owns the row, between two barriers; positions move only between forward passes. */
 #ifndef RUNTIME_CACHE_KV_CACHE_H
 #define RUNTIME_CACHE_KV_CACHE_H
@@ -54,6 +56,7 @@ struct kv_cache {
     uint32_t high;                     /* highest token count since the last reset */
     uint32_t raw_floor, half_floor[2]; /* lowest intact positions; half: [0] ratio 4, [1] ratio 128 */
     struct kv_layer *layers;
+    uint8_t *held; /* rows of `half` and `index_half` */
     void *memory;
     size_t memory_bytes;
 };
@@ -68,6 +71,10 @@ void kv_cache_deinit(struct kv_cache *c);
 
 /* n tokens were written behind the held ones. */
 void kv_cache_advance(struct kv_cache *c, uint32_t n);
+/* kv_cache_hold keeps what a chunk behind the held tokens may overwrite of theirs; kv_cache_give_up, after a chunk of n <=
+ * n_batch tokens was written in part and is not to count, puts it back. */
+void kv_cache_hold(struct kv_cache *c);
+void kv_cache_give_up(struct kv_cache *c, uint32_t n);
 /* True when setting the token count to n needs nothing to be run again. */
 bool kv_cache_can_rewind(const struct kv_cache *c, uint32_t n);
 /* Sets the token count; kv_cache_can_rewind(c, n) must hold (n == 0 always does). */

@@ -125,7 +125,8 @@ uint32_t session_position(const struct session *s); /* tokens held */
 uint32_t session_capacity(const struct session *s); /* n_ctx */
 const int32_t *session_tokens(const struct session *s);
 
-/* Called after every chunk of a long append, in tokens; those done before it is stopped stay. */
+/* Called after every chunk of a long append and, where it has several tokens, after every layer, in tokens (a part of a chunk
+ * for its layers). When it stops the append the whole chunks stay; the one at hand does not count. */
 void session_set_progress(struct session *s, engine_progress_fn fn, void *user);
 
 /* Runs n >= 1 tokens behind the ones held and makes the logits of the last one. No allocation.

@@ -6,7 +6,8 @@
 #include "topology/workers.h"
 
 enum {
-    SAMPLE_BYTES = 64 << 20, /* beyond the caches */
+    SAMPLE_BYTES = 64 << 20,    /* beyond the caches: so much at least, four times the L3 where it says its size, */
+    SAMPLE_BYTES_MAX = 1 << 30, /* and no more than this */
     SAMPLE_BYTES_MIN = 16 << 20,
     CALL_GROUPS = 16, /* groups of 16 rows at a time */
     RUNS = 8,
@@ -62,9 +63,17 @@ static uint64_t time_of(struct workers *team, bool use_packed, struct sample *s)
     return os_clock_ns() - start + 1;
 }
 
+/* Every L3 cache serves a part of the sample, so all of the machine's count. */
+static uint64_t sample_bytes_of(uint64_t l3_bytes)
+{
+    const uint64_t bytes = l3_bytes > SAMPLE_BYTES_MAX / 4 ? SAMPLE_BYTES_MAX : 4 * l3_bytes;
+    return bytes > SAMPLE_BYTES ? bytes : SAMPLE_BYTES;
+}
+
 struct layout_speed layout_measure(const struct kern_table *kern, struct workers *team, const struct matrix *m)
 {
-    const uint64_t bytes = matrix_bytes(m) < SAMPLE_BYTES ? matrix_bytes(m) : SAMPLE_BYTES;
+    const uint64_t wanted = sample_bytes_of(workers_l3_bytes(team)),
+                   bytes = matrix_bytes(m) < wanted ? matrix_bytes(m) : wanted;
     const enum quant_act act = quant_info(m->type)->act;
     struct sample s = {.kern = kern, .m = m, .group_bytes = kern_pack_group_bytes(m->type, m->k)};
     struct layout_speed out = {0, 0};

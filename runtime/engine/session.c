@@ -1,7 +1,8 @@
 /* session.c - one timeline of tokens: append, logits, rewind, snapshots. See engine.h.
  *
  * The cache moves only when a whole chunk is done, so whatever stops a call leaves the session at a token boundary. Rows of a
- * chunk that was stopped or failed lie behind the held tokens, where nobody looks, and are overwritten. */
+ * chunk that was stopped or failed lie behind the held tokens, where nobody looks, and are overwritten; what they took the
+ * place of is put back. */
 #include "runtime/engine/engine_private.h"
 
 #include "io/weights/weights.h"
@@ -215,6 +216,18 @@ static void add_counts(struct session *s, const struct listener *l)
     for (size_t i = 0; i < ARRAY_LEN(add); i++) atomic_fetch_add_explicit(&s->engine->counts[i], add[i], memory_order_relaxed);
 }
 
+/* What is told to whoever waits for a long append, between two layers of a chunk. */
+struct waiting {
+    const struct session *s;
+    uint64_t at, n, total;
+};
+
+static bool layer_done(void *user, uint32_t layers)
+{
+    const struct waiting *w = user;
+    return w->s->progress(w->s->progress_user, w->at + w->n * layers / w->s->engine->model.shape.n_layer, w->total);
+}
+
 /* One chunk: ids[at .. at+n) of an append of `total`. Logits of wanted rows are made HEAD_ROWS at a time; the first batch of
  * them belongs to the walk itself, so that decoding is one run of the team. */
 static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, uint32_t n, size_t total,
@@ -226,6 +239,11 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
     f->n = n;
     f->p0 = s->kv.n;
     bool walked = false;
+    struct waiting waiting = {s, at, n, total};
+    f->go_on = s->progress && n > 1 ? layer_done : NULL;
+    f->go_on_user = &waiting;
+    atomic_store_explicit(&f->stop_at, UINT32_MAX, memory_order_relaxed);
+    kv_cache_hold(&s->kv);
     take_settings(s, l);
     for (uint32_t t = 0; !code && (!walked || t < n);) {
         for (f->n_head_rows = 0; t < n && f->n_head_rows < HEAD_ROWS; t++)
@@ -233,10 +251,15 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
         workers_run(s->engine->team, walked ? forward_head : forward_walk, f);
         walked = true;
         code = check_damage(s, err);
+        if (!code && atomic_load_explicit(&f->stop_at, memory_order_relaxed) != UINT32_MAX)
+            code = mc_fail(err, MC_ECANCELLED, 0, "stopped after %zu of %zu tokens", at, total);
         if (!code) code = deliver(s, l, err);
     }
     settings_box_end(s->engine->settings);
-    if (code) return code;
+    if (code) {
+        kv_cache_give_up(&s->kv, n);
+        return code;
+    }
     add_counts(s, l);
     memmove(s->tokens + s->kv.n, ids + at, n * sizeof *ids); /* a replay appends the tokens to themselves */
     kv_cache_advance(&s->kv, n);

@@ -18,6 +18,7 @@ struct view {
     uint8_t *rows;
     size_t row_bytes;
     uint32_t dim, width, ratio;
+    bool transform;
 };
 
 static struct view attention_view(const struct layer_weights *L, const struct flow *f)
@@ -25,14 +26,16 @@ static struct view attention_view(const struct layer_weights *L, const struct fl
     const struct kv_layer *kv = &f->kv->layers[L->il];
     const uint32_t dim = f->model->shape.d_head;
     return (struct view){&L->comp, &kv->half, f->comp_half, kv->comp, f->kv->raw_row_bytes, dim, L->ratio == 4 ? 2 * dim : dim,
-                         L->ratio};
+                         L->ratio, false};
 }
 
 static struct view index_view(const struct layer_weights *L, const struct flow *f)
 {
     const struct kv_layer *kv = &f->kv->layers[L->il];
     const uint32_t dim = f->model->shape.d_index;
-    return (struct view){&L->index_comp, &kv->index_half, f->index_half, kv->index, f->kv->index_row_bytes, dim, 2 * dim, 4};
+    return (struct view){
+        &L->index_comp,       &kv->index_half, f->index_half, kv->index, f->kv->index_row_bytes, dim, 2 * dim, 4,
+        indexer_transforms(f)};
 }
 
 /* The views that matter in this session. */
@@ -85,6 +88,7 @@ static void make_row(const struct view *v, const struct flow *f, uint32_t c, con
     k->rms_norm(row, row, v->weights->norm, v->dim, s->rms_eps);
     rope_angles(&f->rope, ROPE_COMPRESSED, first, scratch->angle_c, scratch->angle_s);
     k->rope(row + v->dim - s->d_rope, scratch->angle_c, scratch->angle_s, s->d_rope / 2, false);
+    if (v->transform) k->hadamard(row, v->dim);
     k->kv_store(v->rows + (size_t)c * v->row_bytes, row, v->dim, f->kv->kv);
 }
 

@@ -273,7 +273,15 @@ void forward_walk(void *flow, struct worker *w)
     flow_enter(f, w, f->model->shape.n_layer, TRACE_EMBED);
     embed(f, w);
     hyper_turn(&f->model->layers[0].hyper_attn, HYPER_NOTHING, f, w);
-    for (uint32_t il = 0; il < f->model->shape.n_layer; il++) layer(&f->model->layers[il], f, w);
+    for (uint32_t il = 0; il < f->model->shape.n_layer; il++) {
+        if (w->id == 0 && il > 0 && f->go_on && !f->go_on(f->go_on_user, il))
+            atomic_store_explicit(&f->stop_at, il, memory_order_relaxed); /* the layer's barriers order it */
+        layer(&f->model->layers[il], f, w);
+        if (atomic_load_explicit(&f->stop_at, memory_order_relaxed) <= il) {
+            flow_enter(f, w, 0, TRACE_OPS);
+            return;
+        }
+    }
     flow_enter(f, w, 0, TRACE_OPS);
     forward_head(f, w);
 }

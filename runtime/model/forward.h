@@ -60,6 +60,12 @@ struct flow {
     uint32_t head_rows[HEAD_ROWS], n_head_rows; /* tokens of the chunk whose logits are wanted */
     struct moe_settings dials;                  /* this chunk's copy; lossless where they have no say */
 
+    /* Asked by worker 0 in front of every layer but the first, NULL: nobody; false stops the walk behind that layer. */
+    bool (*go_on)(void *user, uint32_t layers_done);
+    void *go_on_user;
+    _Atomic uint32_t stop_at; /* layer that is the last one; UINT32_MAX: none was said. Written in front of a barrier of that
+                                 layer, so that all see it at its end and nobody before */
+
     uint32_t n_batch, n_hyper_chunks;
     float *cos[ROPE_KINDS], *sin[ROPE_KINDS]; /* [n][pairs] */
     float *X;                                 /* [n][hc][D] residual streams */
@@ -109,7 +115,7 @@ MC_MUST_CHECK enum mc_code flow_init(struct flow *f, const struct model *m, cons
 void flow_deinit(struct flow *f);
 
 /* worker_fn with a struct flow: the chunk through all layers, then the head for head_rows. The cache is written for positions
- * p0 .. p0+n-1 but not advanced. */
+ * p0 .. p0+n-1 but not advanced. Where go_on has said no, stop_at is a layer and there are no logits. */
 void forward_walk(void *flow, struct worker *w);
 /* worker_fn: the head alone, for head_rows of the chunk walked last. */
 void forward_head(void *flow, struct worker *w);
@@ -156,6 +162,8 @@ void compressor_keep(const struct layer_weights *L, struct flow *f, struct worke
 void indexer_choose(const struct layer_weights *L, struct flow *f, struct worker *w);
 /* True when some token of the chunk sees more compressed rows than may be chosen. */
 bool indexer_needed(const struct layer_weights *L, const struct flow *f);
+/* Do index queries and rows go through the Hadamard transform? */
+bool indexer_transforms(const struct flow *f);
 
 /* What the dials say about one layer; hash layers run whole. */
 struct layer_dials {

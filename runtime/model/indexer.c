@@ -1,8 +1,9 @@
 /* indexer.c - which compressed rows a token of a ratio-4 layer may attend to (architecture.md 6).
  *
  * Runs only where more rows are visible than may be chosen; before that every visible row is chosen and nothing here is
- * computed. The Hadamard transform of queries and rows leaves every score unchanged in exact arithmetic, so it is left out.
- * Score rows for as many tokens as the buffer holds, then choose for them, then go on. */
+ * computed. The Hadamard transform of queries and rows leaves every score unchanged in exact arithmetic; it is computed where
+ * it has a purpose, which is to spread what is large in a row before its values are rounded together: in a q8 cache. Score rows
+ * for as many tokens as the buffer holds, then choose for them, then go on. */
 #include "runtime/model/forward.h"
 
 #include <math.h>
@@ -12,6 +13,12 @@ enum { SCORE_ROWS = 256 }; /* index rows of one task */
 bool indexer_needed(const struct layer_weights *L, const struct flow *f)
 {
     return L->ratio == 4 && kv_index_needed(&f->model->shape, f->p0 + f->n - 1);
+}
+
+bool indexer_transforms(const struct flow *f)
+{
+    const uint32_t d = f->model->shape.d_index;
+    return f->kv->kv == KERN_KV_Q8 && (d & (d - 1)) == 0;
 }
 
 static uint32_t visible_rows(const struct flow *f, size_t t)
@@ -31,6 +38,7 @@ static void prepare_queries(struct flow *f, struct worker *w)
         float *head = f->iq + i * s->d_index;
         f->env.kern->rope(head + s->d_index - s->d_rope, f->cos[ROPE_COMPRESSED] + t * pairs,
                           f->sin[ROPE_COMPRESSED] + t * pairs, pairs, false);
+        if (indexer_transforms(f)) f->env.kern->hadamard(head, s->d_index);
         f->iw[i] *= scale;
     }
     flow_sync(f, w);

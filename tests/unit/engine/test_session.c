@@ -139,6 +139,46 @@ static void a_cancelled_append_keeps_whole_chunks(void **state)
     engine_close(e);
 }
 
+static bool stop_inside_the_second_chunk(void *user, uint64_t done, uint64_t total)
+{
+    (void)total;
+    *(uint64_t *)user = done;
+    return done <= 100;
+}
+
+/* Layers that were done have overwritten rows which tokens before the chunk still need: those come back. */
+static void an_append_stopped_between_layers_does_not_count(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= 3; n++) {
+        struct engine *e = fixture_engine("nano", ENGINE_FAST, "auto", n);
+        const size_t bytes = engine_shape(e)->n_vocab * sizeof(float);
+        struct session *s = fixture_session(e, 400, 200, KERN_KV_F16), *whole = fixture_session(e, 400, 400, KERN_KV_F16);
+        int32_t *ids = fixture_tokens(330, engine_shape(e)->n_vocab, 3);
+        struct mc_err err = {0};
+        uint64_t done = 0;
+        fixture_append(s, ids, 99);
+        session_set_progress(s, stop_inside_the_second_chunk, &done);
+        assert_int_equal(session_append(s, ids + 99, 231, &err), MC_ECANCELLED);
+        assert_true(done > 100 && done < 200); /* between two layers of the first 200 */
+        assert_int_equal(session_position(s), 99);
+        assert_null(session_logits(s));
+        session_set_progress(s, NULL, NULL);
+        fixture_append(s, ids + 99, 1);
+        assert_int_equal(session_rewind(s, 99, &err), MC_OK); /* one token back: as cheap as ever */
+        fixture_append(s, ids + 99, 231);
+        fixture_append(whole, ids, 330);
+        assert_memory_equal(session_logits(s), session_logits(whole), bytes);
+        assert_int_equal(session_rewind(s, 50, &err), MC_OK);
+        fixture_append(s, ids + 50, 280);
+        assert_memory_equal(session_logits(s), session_logits(whole), bytes);
+        session_destroy(whole);
+        session_destroy(s);
+        free(ids);
+        engine_close(e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +190,7 @@ int main(void)
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(memory_is_known_before_it_is_taken),
         cmocka_unit_test(a_cancelled_append_keeps_whole_chunks),
+        cmocka_unit_test(an_append_stopped_between_layers_does_not_count),
     };
 #ifndef MC_TEST_WRAP_ALLOC
     printf("skipped: the allocation counter needs the GNU linker on Linux and no sanitizer\n");
