@@ -316,6 +316,7 @@ void os_system_get(struct os_system *out);
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 
 uint64_t os_clock_ns(void); /* monotonic */
+uint64_t os_date_ms(void);  /* milliseconds since 1970, UTC */
 void os_sleep_ms(unsigned ms);
 uint64_t os_rss_peak_bytes(void);
 uint64_t os_memory_available_bytes(void);

@@ -66,7 +66,7 @@ static void take(struct control_file *f, const uint8_t wire[SETTINGS_WIRE_BYTES]
     struct settings_state now;
     struct moe_settings s;
     struct settings_fault fault;
-    char text[200];
+    char text[200], note[200] = "";
     memcpy(f->seen, wire, SETTINGS_WIRE_BYTES);
     settings_box_get(f->opt.box, &now);
     if (!settings_from_wire(wire, limits, now.settings.scope, &s, &fault)) {
@@ -77,8 +77,10 @@ static void take(struct control_file *f, const uint8_t wire[SETTINGS_WIRE_BYTES]
     const uint32_t generation = settings_box_set(f->opt.box, &s, SETTINGS_FILE, 0);
     count(&f->accepts);
     settings_describe(&s, limits, text, sizeof text);
-    mc_log(settings_lossy(&s, limits) ? MC_LOG_WARN : MC_LOG_INFO, "control: settings generation=%u source=file lossy=%d: %s",
-           (unsigned)generation, settings_lossy(&s, limits), text);
+    const bool noted = settings_box_note(f->opt.box, &s, note, sizeof note);
+    mc_log(settings_lossy(&s, limits) ? MC_LOG_WARN : MC_LOG_INFO,
+           "control: settings generation=%u source=file lossy=%d: %s%s%s", (unsigned)generation, settings_lossy(&s, limits),
+           text, noted ? "; " : "", note);
 }
 
 void control_file_look(struct control_file *f)

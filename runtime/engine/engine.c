@@ -253,6 +253,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     if (!code) code = create_settings(e, err);
     if (!code) code = start_team(opt, e, err);
     if (!code) code = make_resident(opt, e, err);
+    if (!code) settings_box_up_packed(e->settings, !engine_rows_saving(e, 64, 0), !engine_rows_saving(e, 0, 64));
     if (!code && weights_damaged(e->weights))
         code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened",
                        weights_damaged(e->weights));
