@@ -328,13 +328,27 @@ bool os_env_get(const char *name, char *buf, size_t cap);
 bool os_file_exists(const char *path);
 bool os_stderr_is_terminal(void);
 bool os_stdin_is_terminal(void);
+/* The next byte of standard input, past stdio; OS_BYTE_NONE when none comes in so long a time, OS_BYTE_END at its end. Linux.
+ */
+enum { OS_BYTE_END = -1, OS_BYTE_NONE = -2 };
+int os_stdin_byte(unsigned timeout_ms);
 /* Standard streams in binary mode, UTF-8 console, SIGPIPE and SIGXFSZ ignored. Called first thing in main. */
 void os_console_setup(void);
 /* main's arguments as UTF-8 (Windows: from the wide command line; Linux: what main got). */
 void os_args_utf8(int *argc, char ***argv);
 /* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. Calling it again forgets
- * the first one. */
+ * the first one. Linux: SIGTERM and SIGHUP are caught as well; they make both of these true, for good. */
 void os_interrupt_catch(void);
 bool os_interrupted(void);
+bool os_terminated(void);
+/* Catches SIGTERM and SIGHUP again, for a library has caught them meanwhile. Nothing on Windows. */
+void os_terminate_catch(void);
+/* As if SIGTERM had come; a read of standard input by the main thread ends. Done twice, the process ends. Threads: any, once
+ * os_interrupt_catch was called. */
+void os_terminate(void);
+unsigned long os_process_id(void);
+/* A folder for what may be lost: modchip/ below XDG_CACHE_HOME or HOME/.cache; on Windows below LOCALAPPDATA. Made if missing.
+ * Errors: MC_EIO. */
+MC_MUST_CHECK enum mc_code os_cache_folder(char *buf, size_t cap, struct mc_err *err);
 
 #endif

@@ -5,6 +5,8 @@
  * however that ends; the files do not. */
 #include "platform/os.h"
 
+#include "platform/linux/os_linux.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +61,7 @@ static bool is_own_folder(const char *path)
     return !stat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
-/* Path of the folder; false when it does not fit or there is no place for it. *parents: bytes of it that are surely there. */
+/* Path of the folder; false when it does not fit or there is no place for it. *there: bytes of it that should be there. */
 static bool folder_path(char *buf, size_t cap, size_t *there)
 {
     const char *const runtime = getenv("XDG_RUNTIME_DIR"), *const home = getenv("HOME");
@@ -76,18 +78,6 @@ static bool folder_path(char *buf, size_t cap, size_t *there)
         n = snprintf(buf, cap, "%s/.local/state/modchip", home);
     }
     return n > 0 && (size_t)n < cap;
-}
-
-/* mkdir of every part behind the first `there` bytes. */
-static void make_folders(char *path, size_t there)
-{
-    for (char *p = path + there; p; p = strchr(p + 1, '/')) {
-        if (p == path + there && *p != '/') break;
-        char *const end = strchr(p + 1, '/');
-        if (end) *end = '\0';
-        (void)mkdir(path, 0700);
-        if (end) *end = '/';
-    }
 }
 
 /* Locks the file of that name, made if missing; -1 and errno. A lock on a file that was removed meanwhile counts for nothing.
@@ -140,7 +130,7 @@ enum mc_code os_listener_path(char *buf, size_t cap, struct mc_err *err)
     size_t there;
     if (!folder_path(folder, sizeof folder, &there))
         return mc_fail(err, MC_EIO, 0, "no folder for the control socket: neither XDG_RUNTIME_DIR nor HOME is set");
-    make_folders(folder, there);
+    linux_make_folders(folder, there);
     if (!is_private_folder(folder))
         return mc_fail(err, MC_EIO, errno, "%s: cannot be made, or is not a folder that this user alone may enter (mode 0700)",
                        folder);

@@ -8,11 +8,11 @@
 
 #include "platform/windows/utf16.h"
 
-#include <psapi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <windows.h>
 
+#include <psapi.h>
 #include <sddl.h>
 
 enum { READ_CAP = 16 << 10, WRITE_CAP = 64 << 10, SID_CAP = 256, PROCESSES_MAX = 8192, CALL_WAIT_MS = 2000, RETRY_MS = 500 };
@@ -146,11 +146,13 @@ enum mc_code os_listener_open(const char *path, struct os_listener **out, struct
     l->name = utf16_from_utf8(path);
     l->wake = CreateEventW(NULL, FALSE, FALSE, NULL);
     l->call.hEvent = CreateEventW(NULL, TRUE, FALSE, NULL);
-    if (l->name && l->wake && l->call.hEvent && start_call(l, true)) {
+    /* Asked first because not every system (wine 8) heeds the flag of the first instance, which alone leaves no gap. */
+    const bool taken = l->name && (WaitNamedPipeW(l->name, 1) || GetLastError() != ERROR_FILE_NOT_FOUND);
+    if (!taken && l->name && l->wake && l->call.hEvent && start_call(l, true)) {
         *out = l;
         return MC_OK;
     }
-    const DWORD e = GetLastError();
+    const DWORD e = taken ? ERROR_PIPE_BUSY : GetLastError();
     os_listener_close(l);
     if (e == ERROR_ACCESS_DENIED || e == ERROR_PIPE_BUSY)
         return mc_fail(err, MC_EBUSY, (int)e, "%s: another program listens there; choose another name", path);

@@ -307,8 +307,9 @@ struct settings_box *engine_settings(struct engine *e)
 
 void engine_counts_get(const struct engine *e, struct engine_counts *out)
 {
-    uint64_t *const to[] = {&out->steps_decoded, &out->experts_used, &out->experts_dropped,
-                            &out->rows_computed, &out->rows_skipped, &out->bytes_saved};
+    uint64_t *const to[] = {&out->steps_decoded,   &out->experts_used, &out->experts_dropped,
+                            &out->rows_computed,   &out->rows_skipped, &out->bytes_saved,
+                            &out->tokens_appended, &out->append_ns,    &out->decode_ns};
     _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->counts), "every counter has its place");
     for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
 }
