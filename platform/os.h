@@ -137,6 +137,50 @@ void os_guarded_remove(const char *path, const struct os_file_id *id);
 /* `name` in the folder for temporary files: /tmp, on Windows that of TEMP. False: the path does not fit. */
 bool os_temp_path(const char *name, char *buf, size_t cap);
 
+/* ---- talking to other programs of the same user (os_socket.c) ------------------------------------------------------
+ * A stream socket with a name in the file system (Linux), a named pipe \\.\pipe\NAME (Windows). Nothing here blocks except
+ * os_conn_wait, and nobody but this user (Linux: or root; Windows: or the system) gets through. */
+struct os_listener;
+struct os_conn;
+
+/* Where this process listens unless the user says otherwise. Linux: PID.sock in the folder modchip/ below XDG_RUNTIME_DIR, or
+ * below /run/user/UID, or below HOME/.local/state; it is made if missing, must be ours alone (mode 0700), and what killed
+ * programs left there is removed. Windows: \\.\pipe\modchip-PID. Errors: MC_EIO (no such folder can be had), MC_EARG. */
+MC_MUST_CHECK enum mc_code os_listener_path(char *buf, size_t cap, struct mc_err *err);
+/* The paths of that place behind which somebody may listen, this process's own left out. Makes nothing. */
+void os_listener_each(void (*fn)(void *user, const char *path), void *user);
+
+/* Listens at `path`. The socket of a program that was killed is replaced; errors: MC_EBUSY (somebody listens there), MC_EARG
+ * (the name is too long, or no name of a pipe), MC_EIO (something else is there, which is left alone; the system says no). */
+MC_MUST_CHECK enum mc_code os_listener_open(const char *path, struct os_listener **out, struct mc_err *err);
+void os_listener_close(struct os_listener *l); /* what open made is removed; connections are not touched */
+/* os_conn_wait returns, now or next time. Threads: any. */
+void os_listener_wake(struct os_listener *l);
+
+enum os_caller {
+    OS_CALLER_NONE,
+    OS_CALLER_OURS,
+    OS_CALLER_STRANGER /* another user: closed without a byte */,
+    OS_CALLER_FAILED
+};
+enum os_caller os_listener_accept(struct os_listener *l, struct os_conn **out); /* *out is set with OS_CALLER_OURS */
+
+/* Calls the program that listens at `path`. Errors: MC_EIO (nobody listens; what is there belongs to another user). */
+MC_MUST_CHECK enum mc_code os_conn_open(const char *path, struct os_conn **out, struct mc_err *err);
+void os_conn_close(struct os_conn *c); /* NULL does nothing; what was written and not yet read can still be read */
+/* Bytes read or taken to be written, at most `size`; 0: none at the moment; negative: there will be none any more. */
+int64_t os_conn_read(struct os_conn *c, void *buf, size_t size);
+int64_t os_conn_write(struct os_conn *c, const void *data, size_t size);
+
+enum { OS_CONNS_MAX = 24, OS_WAIT_FOREVER = -1 };
+struct os_conn_wish {
+    struct os_conn *conn;
+    bool read, write;
+};
+/* Waits until somebody calls (l may be NULL), a wish may be granted, os_listener_wake was called, or so many milliseconds are
+ * over. n <= OS_CONNS_MAX. May return early for no reason: ask all of them afterwards. A signal ends it. */
+void os_conn_wait(struct os_listener *l, const struct os_conn_wish *wishes, size_t n, int timeout_ms);
+
 /* ---- memory (os_memory.c) --------------------------------------------------------------------------------------- */
 
 enum os_mem_flags {
@@ -272,6 +316,7 @@ void os_system_get(struct os_system *out);
 /* ---- clock, process, console (os_clock.c, os_process.c) --------------------------------------------------------- */
 
 uint64_t os_clock_ns(void); /* monotonic */
+uint64_t os_date_ms(void);  /* milliseconds since 1970, UTC */
 void os_sleep_ms(unsigned ms);
 uint64_t os_rss_peak_bytes(void);
 uint64_t os_memory_available_bytes(void);
@@ -283,13 +328,27 @@ bool os_env_get(const char *name, char *buf, size_t cap);
 bool os_file_exists(const char *path);
 bool os_stderr_is_terminal(void);
 bool os_stdin_is_terminal(void);
+/* The next byte of standard input, past stdio; OS_BYTE_NONE when none comes in so long a time, OS_BYTE_END at its end. Linux.
+ */
+enum { OS_BYTE_END = -1, OS_BYTE_NONE = -2 };
+int os_stdin_byte(unsigned timeout_ms);
 /* Standard streams in binary mode, UTF-8 console, SIGPIPE and SIGXFSZ ignored. Called first thing in main. */
 void os_console_setup(void);
 /* main's arguments as UTF-8 (Windows: from the wide command line; Linux: what main got). */
 void os_args_utf8(int *argc, char ***argv);
 /* After the first Ctrl-C os_interrupted becomes true; the second one ends the process with code 130. Calling it again forgets
- * the first one. */
+ * the first one. Linux: SIGTERM and SIGHUP are caught as well; they make both of these true, for good. */
 void os_interrupt_catch(void);
 bool os_interrupted(void);
+bool os_terminated(void);
+/* Catches SIGTERM and SIGHUP again, for a library has caught them meanwhile. Nothing on Windows. */
+void os_terminate_catch(void);
+/* As if SIGTERM had come; a read of standard input by the main thread ends. Done twice, the process ends. Threads: any, once
+ * os_interrupt_catch was called. */
+void os_terminate(void);
+unsigned long os_process_id(void);
+/* A folder for what may be lost: modchip/ below XDG_CACHE_HOME or HOME/.cache; on Windows below LOCALAPPDATA. Made if missing.
+ * Errors: MC_EIO. */
+MC_MUST_CHECK enum mc_code os_cache_folder(char *buf, size_t cap, struct mc_err *err);
 
 #endif

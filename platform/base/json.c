@@ -42,9 +42,14 @@ static size_t nesting(struct mc_span text)
 
 enum mc_code mc_json_parse(struct mc_span text, struct mc_json **out, struct mc_err *err)
 {
+    return mc_json_parse_flat(text, MC_JSON_DEPTH_MAX, out, err);
+}
+
+enum mc_code mc_json_parse_flat(struct mc_span text, size_t depth_max, struct mc_json **out, struct mc_err *err)
+{
     const size_t depth = nesting(text);
-    if (depth > MC_JSON_DEPTH_MAX)
-        return mc_fail(err, MC_EFORMAT, 0, "JSON: nested %zu deep, at most %d is accepted", depth, MC_JSON_DEPTH_MAX);
+    if (depth > depth_max)
+        return mc_fail(err, MC_EFORMAT, 0, "JSON: nested %zu deep, at most %zu is accepted", depth, depth_max);
     json_error_t why;
     json_t *root = json_loadb(text.size ? (const char *)text.data : "", text.size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     if (!root && json_error_code(&why) == json_error_out_of_memory)

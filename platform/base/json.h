@@ -18,6 +18,8 @@ enum mc_json_type { MC_JSON_NULL, MC_JSON_BOOL, MC_JSON_INT, MC_JSON_REAL, MC_JS
 
 /* Any value may be the root. Errors: MC_EFORMAT (with line and column), MC_ENOMEM. */
 MC_MUST_CHECK enum mc_code mc_json_parse(struct mc_span text, struct mc_json **out, struct mc_err *err);
+/* The same with a lower limit of nesting. */
+MC_MUST_CHECK enum mc_code mc_json_parse_flat(struct mc_span text, size_t depth_max, struct mc_json **out, struct mc_err *err);
 void mc_json_destroy(struct mc_json *root);
 
 /* Readers are total: NULL reads as null, a value of another type as false, 0, empty or NULL. */

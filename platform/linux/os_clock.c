@@ -11,6 +11,13 @@ uint64_t os_clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t os_date_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 void os_sleep_ms(unsigned ms)
 {
     struct timespec left = {ms / 1000, (long)(ms % 1000) * 1000000};

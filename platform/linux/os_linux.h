@@ -19,6 +19,9 @@ uint64_t linux_cgroup_cpu_milli(const char *root);
 /* Value of the line `name value` (or `name: value kB`) in a text of such lines; false when there is none. */
 bool linux_find_number(const char *text, const char *name, uint64_t *value);
 
+/* mkdir of every part of path behind its first `there` bytes, for this user alone; those that are there stay as they are. */
+void linux_make_folders(char *path, size_t there);
+
 /* The beginning of a small file as a string; false when it cannot be read. */
 bool linux_read_text(const char *path, char *buf, size_t cap);
 

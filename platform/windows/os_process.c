@@ -22,7 +22,8 @@ enum { EXIT_INTERRUPTED = 130, PATH_CAP = 32768 };
 #define ENABLE_VIRTUAL_TERMINAL_PROCESSING 4
 #endif
 
-static atomic_int interrupts; /* written by on_console_event, read by os_interrupted; no data hangs on it, so relaxed */
+static atomic_int interrupts, terminations; /* no data hangs on them, so relaxed */
+static HANDLE main_thread;                  /* set by the first os_interrupt_catch, before other threads are there */
 
 enum mc_code os_program_dir(char *buf, size_t cap, struct mc_err *err)
 {
@@ -113,22 +114,66 @@ void os_args_utf8(int *argc, char ***argv)
     free(list);
 }
 
+static void signal_on(atomic_int *counter)
+{
+    if (os_interrupted()) TerminateProcess(GetCurrentProcess(), EXIT_INTERRUPTED);
+    atomic_store_explicit(counter, 1, memory_order_relaxed);
+}
+
 static BOOL WINAPI on_console_event(DWORD event)
 {
     if (event != CTRL_C_EVENT && event != CTRL_BREAK_EVENT) return FALSE;
-    if (atomic_fetch_add_explicit(&interrupts, 1, memory_order_relaxed) > 0)
-        TerminateProcess(GetCurrentProcess(), EXIT_INTERRUPTED);
+    signal_on(&interrupts);
     return TRUE;
 }
 
 void os_interrupt_catch(void)
 {
     atomic_store_explicit(&interrupts, 0, memory_order_relaxed);
+    if (!main_thread)
+        (void)DuplicateHandle(GetCurrentProcess(), GetCurrentThread(), GetCurrentProcess(), &main_thread, 0, FALSE,
+                              DUPLICATE_SAME_ACCESS);
     (void)SetConsoleCtrlHandler(on_console_event, FALSE); /* at most one entry in the system's list */
     (void)SetConsoleCtrlHandler(on_console_event, TRUE);
 }
 
 bool os_interrupted(void)
 {
-    return atomic_load_explicit(&interrupts, memory_order_relaxed) > 0;
+    return atomic_load_explicit(&interrupts, memory_order_relaxed) > 0 || os_terminated();
+}
+
+bool os_terminated(void)
+{
+    return atomic_load_explicit(&terminations, memory_order_relaxed) > 0;
+}
+
+void os_terminate_catch(void) {}
+
+int os_stdin_byte(unsigned timeout_ms)
+{
+    (void)timeout_ms;
+    return OS_BYTE_END;
+}
+
+void os_terminate(void)
+{
+    signal_on(&terminations);
+    if (main_thread) (void)CancelSynchronousIo(main_thread);
+}
+
+unsigned long os_process_id(void)
+{
+    return GetCurrentProcessId();
+}
+
+enum mc_code os_cache_folder(char *buf, size_t cap, struct mc_err *err)
+{
+    char base[1024];
+    if (!os_env_get("LOCALAPPDATA", base, sizeof base) || !base[0])
+        return mc_fail(err, MC_EIO, 0, "no folder to keep results in: LOCALAPPDATA is not set");
+    const int n = snprintf(buf, cap, "%s\\modchip", base);
+    wchar_t *const wide = n > 0 && (size_t)n < cap ? utf16_path(buf) : NULL;
+    const bool there = wide && (CreateDirectoryW(wide, NULL) || GetLastError() == ERROR_ALREADY_EXISTS);
+    free(wide);
+    return there ? MC_OK : mc_fail(err, MC_EIO, (int)GetLastError(), "%s\\modchip: cannot be made", base);
 }

@@ -235,9 +235,7 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
     }
     json_out_uint(&j, "rss_peak_bytes", s->rss_peak);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 enum { CACHED_BYTES = 64 << 20 }; /* the caches of an ordinary machine hold this much */

@@ -164,8 +164,7 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
         json_out_splice(&j, "kernels", &t.rows);
         json_out_uint(&j, "failed", n_failed);
         json_out_object_end(&j);
-        code = json_out_print(&j, err);
-        json_out_deinit(&j);
+        code = json_out_finish(&j, err);
     }
     json_out_deinit(&t.rows);
     if (!code && n_failed) code = mc_fail(err, MC_EFORMAT, 0, "%zu kernels differ from their scalar twin", n_failed);

@@ -10,6 +10,7 @@
 #include "runtime/app/output.h"
 #include "runtime/app/talk.h"
 #include "runtime/engine/engine.h"
+#include "runtime/text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +143,7 @@ static enum mc_code take_turn(struct chat *c, const char *line, struct mc_err *e
     if (!code) code = answer(c, err);
     if (code == MC_EFULL || code == MC_ECANCELLED) { /* nothing has been answered: as if it had not been said */
         drop_turns(c, before);
-        if (!c->terminal) return code;
+        if (!c->terminal || os_terminated()) return code;
         fprintf(stderr, "modchip: %s%s\n", err->msg, code == MC_EFULL ? "; /undo or /reset makes room" : "");
         if (code == MC_ECANCELLED) os_interrupt_catch(); /* forgotten: the conversation goes on */
         return MC_OK;
@@ -152,7 +153,7 @@ static enum mc_code take_turn(struct chat *c, const char *line, struct mc_err *e
         fprintf(stderr, "modchip: the answer was cut here (-n, or the context is full)\n");
     if (c->last.finish != TALK_INTERRUPTED) return MC_OK;
     talk_print_stats(&c->talk, &c->last);
-    if (!c->terminal) return mc_fail(err, MC_ECANCELLED, 0, "interrupted");
+    if (!c->terminal || os_terminated()) return mc_fail(err, MC_ECANCELLED, 0, "interrupted");
     os_interrupt_catch(); /* forgotten: the conversation goes on */
     return MC_OK;
 }
@@ -234,10 +235,33 @@ static char *read_plain_line(void)
     return NULL;
 }
 
+#if CHAT_HAS_EDITLINE
+/* The next character for the line editor, as a code point; the end when the program shall end. The editor sends signals that it
+ * catches on to the whole process group, which is right for those of the keyboard only. */
+static int read_key(FILE *in)
+{
+    uint8_t bytes[4];
+    uint32_t cp = UTF8_REPLACEMENT;
+    size_t n = 0, size;
+    enum utf8_status status = UTF8_CUT;
+    (void)in;
+    os_terminate_catch();
+    while (status == UTF8_CUT && n < sizeof bytes) {
+        int byte = OS_BYTE_NONE;
+        while (byte == OS_BYTE_NONE && !os_interrupted()) byte = os_stdin_byte(100);
+        if (byte < 0) return OS_BYTE_END;
+        bytes[n++] = (uint8_t)byte;
+        status = utf8_read(bytes, n, &cp, &size);
+    }
+    return status == UTF8_VALID ? (int)cp : (int)UTF8_REPLACEMENT;
+}
+#endif
+
 static char *read_line(const struct chat *c)
 {
 #if CHAT_HAS_EDITLINE
     if (c->terminal) {
+        rl_getc_function = read_key;
         char *line = readline("> ");
         if (line && *line) add_history(line);
         return line;

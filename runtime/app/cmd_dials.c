@@ -3,8 +3,10 @@
  * Quality: the windows of a text as `ppl` cuts them, every token with the settings; one window after the other, so that its
  * lossless logits stay in memory while all profiles run it. Speed: decoding the beginning of the text from the same state,
  * profiles in turn, medians over the rounds. Bytes are the weights and cache rows that a decoded token really reads. */
+#include "io/gguf/gguf.h"
 #include "platform/os.h"
 #include "runtime/app/commands.h"
+#include "runtime/app/dials_store.h"
 #include "runtime/app/json_out.h"
 #include "runtime/app/kl.h"
 #include "runtime/app/model.h"
@@ -12,6 +14,7 @@
 #include "runtime/app/progress.h"
 #include "runtime/app/text_windows.h"
 #include "runtime/control/settings.h"
+#include "runtime/control/settings_json.h"
 #include "runtime/engine/engine.h"
 
 #include <math.h>
@@ -172,12 +175,18 @@ static double delta_error(const struct dials *d, const struct row *r)
     return d->text.n > 1 ? sqrt(variance > 0 ? variance / n : 0) : (double)NAN;
 }
 
-static enum mc_code print_json(const struct dials *d, struct mc_err *err)
+static void write_table(const struct dials *d, struct json_out *out)
 {
     const struct settings_limits *limits = settings_box_limits(engine_settings(d->engine));
+    struct engine_facts facts;
     struct json_out j;
+    engine_facts_get(d->engine, &facts);
     json_out_init(&j);
     json_out_object(&j, NULL);
+    json_out_text(&j, "model", gguf_path(engine_gguf(d->engine)));
+    json_out_text(&j, "text", opt_text(d->o, OPT_FILE));
+    json_out_text(&j, "isa", facts.isa);
+    json_out_uint(&j, "threads", facts.n_threads);
     json_out_uint(&j, "windows", d->text.n);
     json_out_uint(&j, "tokens", (uint64_t)d->text.n * d->text.n_scored);
     json_out_uint(&j, "decode_tokens", d->n_decode);
@@ -189,6 +198,7 @@ static enum mc_code print_json(const struct dials *d, struct mc_err *err)
         json_out_object(&j, NULL);
         json_out_text(&j, "profile", r->name);
         json_out_text(&j, "settings", text);
+        settings_to_json(&r->settings, &j, "values");
         json_out_num(&j, "decode_tok_s", r->tok_s);
         json_out_uint(&j, "bytes_per_token", r->token_bytes);
         json_out_num(&j, "experts_per_layer", r->experts);
@@ -205,9 +215,21 @@ static enum mc_code print_json(const struct dials *d, struct mc_err *err)
     }
     json_out_array_end(&j);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    *out = j;
+}
+
+/* Kept for `ctl get`. A table that cannot be kept is a table all the same. */
+static void keep_table(const struct dials *d, const struct json_out *table)
+{
+    struct dials_store *store = NULL;
+    struct mc_err err;
+    enum mc_code code = dials_store_open(engine_gguf(d->engine), &store, &err);
+    if (!code) code = dials_store_save(store, table, &err);
+    if (code)
+        fprintf(stderr, "modchip: the table is not kept: %s\n", err.msg);
+    else if (!opt_flag(d->o, OPT_QUIET))
+        fprintf(stderr, "modchip: kept for ctl get in %s\n", dials_store_path(store));
+    dials_store_close(store);
 }
 
 static void print_table(const struct dials *d)
@@ -225,7 +247,8 @@ static void print_table(const struct dials *d)
         printf("\n");
     }
     if (!engine_rows_saving(d->engine, 64, 64))
-        printf("rows: nothing is saved, the up matrices are packed (--swiglu-exps or --layout file keeps them row by row)\n");
+        printf("rows: nothing is saved, the up matrices are packed (--swiglu-exps 128 --swiglu-shexp 128 keeps them row by "
+               "row)\n");
 }
 
 static enum mc_code measure(struct dials *d, struct mc_err *err)
@@ -242,7 +265,11 @@ static enum mc_code measure(struct dials *d, struct mc_err *err)
     if (!code) code = measure_quality(d, err);
     if (!code) code = measure_speed(d, err);
     if (code) return code;
-    if (opt_flag(d->o, OPT_JSON)) return print_json(d, err);
+    struct json_out table;
+    write_table(d, &table);
+    keep_table(d, &table);
+    if (opt_flag(d->o, OPT_JSON)) return json_out_finish(&table, err);
+    json_out_deinit(&table);
     print_table(d);
     return MC_OK;
 }

@@ -249,9 +249,7 @@ static enum mc_code print_json(const struct doctor *d, struct mc_err *err)
     }
     json_out_array_end(&j);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 static void print_table(const struct doctor *d)

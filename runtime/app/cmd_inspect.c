@@ -245,9 +245,7 @@ static enum mc_code print_json(const struct gguf *g, const struct totals *sum, b
     if (tensors) json_tensors(&j, g);
     if (checked) json_out_bool(&j, "checked", true);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 enum mc_code cmd_inspect(const struct app_options *o, struct mc_err *err)

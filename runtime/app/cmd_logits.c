@@ -75,9 +75,7 @@ static enum mc_code print_result(struct logits_job *job, struct mc_err *err)
     json_out_uint(&j, "vocab", job->n_vocab);
     json_out_splice(&j, "argmax", &job->argmax);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 static enum mc_code evaluate(struct logits_job *job, struct session *s, const struct app_options *o, struct mc_err *err)

@@ -71,9 +71,7 @@ static enum mc_code print_json(const struct forecast *f, struct mc_err *err)
     json_out_num(&j, "decode_tok_s", f->decode_tok_s);
     json_out_num(&j, "decode_tok_s_full_context", f->decode_full);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 static double gb(uint64_t bytes)

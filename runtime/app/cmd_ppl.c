@@ -130,9 +130,7 @@ static enum mc_code print_result(struct ppl_job *job, double seconds, struct mc_
         json_out_num(&j, "delta_ppl", r.delta_ppl);
     }
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 static enum mc_code measure(struct ppl_job *job, const struct app_options *o, struct engine *engine, struct mc_err *err)

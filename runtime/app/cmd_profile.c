@@ -166,7 +166,7 @@ enum mc_code cmd_profile(const struct app_options *o, struct mc_err *err)
     if (!code && p.json) {
         json_out_num(&p.out, "ghz", p.ghz);
         json_out_object_end(&p.out);
-        code = json_out_print(&p.out, err);
+        code = json_out_finish(&p.out, err);
     }
     json_out_deinit(&p.out);
     session_destroy(p.session);

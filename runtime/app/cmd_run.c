@@ -93,9 +93,7 @@ static enum mc_code print_json(const struct talk *t, const struct output *out, c
     for (size_t i = 0; i < r->generated.n; i++) json_out_int(&j, NULL, r->generated.ids[i]);
     json_out_array_end(&j);
     json_out_object_end(&j);
-    code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 static enum mc_code answer(struct talk *t, const struct app_options *o, struct mc_span text, struct mc_err *err)

@@ -26,8 +26,7 @@ enum mc_code cmd_synth(const struct app_options *o, struct mc_err *err)
         json_out_uint(&j, "bytes", r.bytes);
         json_out_num(&j, "seconds", r.seconds);
         json_out_object_end(&j);
-        code = json_out_print(&j, err);
-        json_out_deinit(&j);
+        code = json_out_finish(&j, err);
     } else {
         printf("%s: %.1f MB in %.1f s\n", path, (double)r.bytes * 1e-6, r.seconds);
     }

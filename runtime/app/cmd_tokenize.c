@@ -25,7 +25,7 @@ enum mc_code cmd_tokenize(const struct app_options *o, struct mc_err *err)
         json_out_array(&j, NULL);
         for (size_t i = 0; i < ids.n; i++) json_out_int(&j, NULL, ids.ids[i]);
         json_out_array_end(&j);
-        code = json_out_print(&j, err);
+        code = json_out_finish(&j, err);
     }
     json_out_deinit(&j);
     token_list_deinit(&ids);
@@ -60,8 +60,7 @@ static enum mc_code print_bytes(const struct tokenizer *tok, const int32_t *ids,
         json_out_bytes(&j, "text", text.data, text.size);
         json_out_uint(&j, "tokens", n);
         json_out_object_end(&j);
-        code = json_out_print(&j, err);
-        json_out_deinit(&j);
+        code = json_out_finish(&j, err);
     } else if (!code) {
         fwrite(text.data, 1, text.size, stdout);
     }

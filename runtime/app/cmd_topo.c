@@ -142,9 +142,7 @@ static enum mc_code print_json(const struct machine_plan *p, struct mc_err *err)
     json_out_bool(&j, "pinned", p->place.pinned);
     json_threads(&j, p);
     json_out_object_end(&j);
-    const enum mc_code code = json_out_print(&j, err);
-    json_out_deinit(&j);
-    return code;
+    return json_out_finish(&j, err);
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------------------ */

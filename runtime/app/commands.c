@@ -1,6 +1,8 @@
 /* commands.c - the table of commands. See commands.h. A new command: one row here, one CMD_ bit, one file. */
 #include "runtime/app/commands.h"
 
+#include "runtime/app/options.h"
+
 #include <string.h>
 
 /* The options that every command with a model takes. */
@@ -16,7 +18,7 @@
     "Less than the whole model: --moe-top-k K  --moe-inner-k K in --moe-band A:B\n"                                            \
     "  --moe-min-weight W  --moe-rescale none|l1|l2|rho=R  --moe-scope decode|all\n"                                           \
     "  --swiglu-exps N  --swiglu-shexp N  of 128 rows, routed and shared experts\n"
-#define HELP_MOE_CFG "  --moe-cfg PATH|off  32-byte file that changes them while the model speaks\n"
+#define HELP_CONTROL "While it speaks: --control PATH|off  see modchip ctl    --moe-cfg PATH|off  a file\n"
 #define HELP_COMMON  "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
 
 const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPUs\n"
@@ -24,6 +26,7 @@ const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPU
                                 "Talk to a model\n"
                                 "  run            answer one prompt\n"
                                 "  chat           a conversation in the terminal\n"
+                                "  ctl            settings and figures of a run or chat, while it speaks\n"
                                 "Look inside\n"
                                 "  inspect        what a GGUF file holds; --check reads every byte\n"
                                 "  tokenize       text to token ids\n"
@@ -54,7 +57,7 @@ static const char help_run[] =
     "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
     "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
     "  --ignore-eos     go on after the end token\n"
-    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_MOE_CFG HELP_COMMON;
+    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_CONTROL HELP_COMMON;
 
 static const char help_chat[] =
     "modchip chat [options]\n"
@@ -64,8 +67,24 @@ static const char help_chat[] =
     "  --think off|on|high|max  reasoning before the answer (on)\n"
     "  --temp T  (1.0; 0 = always the best token)    --top-p P  (1.0)\n"
     "  --top-k K  (0 = off)    --min-p P  (0 = off)    --seed N  (default: random)\n"
-    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_MOE_CFG
+    "  --chat-profile auto|0731|preview  release whose effort texts are used\n" HELP_MODEL HELP_CONTROL
     "Also: --quiet  --log error|warn|info|debug  --config FILE\n";
+
+static const char help_ctl[] = "modchip ctl VERB [options]\n"
+                               "Talks to a running run or chat of the same user; prints the result as JSON.\n"
+                               "  get [KEY...]      settings in force, where they come from, what they cost\n"
+                               "  set KEY=VALUE...  all or nothing, in force from the next token on:\n"
+                               "                    moe_top_k=5 moe_inner_k=4 moe_band=16:40 moe_min_weight=0.11\n"
+                               "                    moe_rescale=none|l2|l1|rho=R swiglu_exps=80 swiglu_shexp=80\n"
+                               "                    moe_scope=decode|all profile=lossless|adaptive|top5|top4|...\n"
+                               "  describe [KEY...] every key with its range\n"
+                               "  reset             back to the settings of the start\n"
+                               "  stats             tokens, speed, bytes per token, experts and rows left out\n"
+                               "  watch [settings] [stats]  one line for each change or second, until Ctrl-C\n"
+                               "  stop [now]        ends it as SIGTERM does: at the next token, or at once\n"
+                               "  ping              is it there?\n"
+                               "  --control PATH    its socket (default: that of the only one that runs)\n"
+                               "Exit 2: refused, 1: nobody answers.\n" HELP_COMMON;
 
 static const char help_logits[] = "modchip logits --tokens LIST -o FILE [--positions LIST] [options]\n"
                                   "Runs the tokens and writes raw logits: little-endian float32, one row of the\n"
@@ -174,6 +193,7 @@ static const char help_synth[] = "modchip synth FILE [options]    (or -o, --outp
 static const struct app_command commands[] = {
     {"run", CMD_RUN, 0, cmd_run, help_run},
     {"chat", CMD_CHAT, 0, cmd_chat, help_chat},
+    {"ctl", CMD_CTL, OPT_ARGS_MAX, cmd_ctl, help_ctl},
     {"logits", CMD_LOGITS, 0, cmd_logits, help_logits},
     {"tokenize", CMD_TOKENIZE, 0, cmd_tokenize, help_tokenize},
     {"detokenize", CMD_DETOKENIZE, 0, cmd_detokenize, help_detokenize},
@@ -189,7 +209,7 @@ static const struct app_command commands[] = {
     {"synth", CMD_SYNTH, 1, cmd_synth, help_synth},
 };
 
-static const char *const planned[] = {"serve", "ctl", "tune", "repack"};
+static const char *const planned[] = {"serve", "tune", "repack"};
 
 size_t command_count(void)
 {

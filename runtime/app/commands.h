@@ -25,7 +25,8 @@ enum {
     CMD_PLAN = 1u << 12,
     CMD_DOCTOR = 1u << 13,
     CMD_DIALS = 1u << 14,
-    CMD_ALL = (1u << 15) - 1,
+    CMD_CTL = 1u << 15,
+    CMD_ALL = (1u << 16) - 1,
     /* groups that share options */
     CMD_ENGINE = CMD_RUN | CMD_CHAT | CMD_LOGITS | CMD_PPL | CMD_BENCH | CMD_PROFILE | CMD_DIALS,
     CMD_MEASURE = CMD_BENCH | CMD_PROFILE,
@@ -54,6 +55,7 @@ extern const char command_overview[]; /* modchip --help */
 
 enum mc_code cmd_run(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_chat(const struct app_options *o, struct mc_err *err);
+enum mc_code cmd_ctl(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_logits(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_tokenize(const struct app_options *o, struct mc_err *err);
 enum mc_code cmd_detokenize(const struct app_options *o, struct mc_err *err);

@@ -9,19 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool drops_rows(const struct app_options *o, enum opt_id id)
-{
-    return opt_int(o, id) > 0 && opt_int(o, id) < SETTINGS_STRATUM;
-}
-
 bool dial_options_rows_exps(const struct app_options *o)
 {
-    return drops_rows(o, OPT_SWIGLU_EXPS);
+    return opt_int(o, OPT_SWIGLU_EXPS) > 0;
 }
 
 bool dial_options_rows_shexp(const struct app_options *o)
 {
-    return drops_rows(o, OPT_SWIGLU_SHEXP);
+    return opt_int(o, OPT_SWIGLU_SHEXP) > 0;
 }
 
 static enum mc_code read_rescale(const char *text, struct moe_settings *s, struct mc_err *err)
@@ -110,7 +105,6 @@ enum mc_code dial_options_apply(const struct app_options *o, struct engine *engi
     char text[200];
     settings_describe(&s, limits, text, sizeof text);
     fprintf(stderr, "modchip: lossy settings: %s\n", text);
-    if ((s.rows_exps || s.rows_shexp) && !engine_rows_saving(engine, s.rows_exps, s.rows_shexp))
-        fprintf(stderr, "modchip: rows are left out, but none is skipped in memory: the up matrices are packed (--layout)\n");
+    if (settings_box_note(box, &s, text, sizeof text)) fprintf(stderr, "modchip: %s\n", text);
     return MC_OK;
 }

@@ -7,7 +7,8 @@
 struct app_options;
 struct engine;
 
-/* Whether an option asks for less than all rows of up: its matrices are then loaded so that rows can be skipped. */
+/* Whether an option asks for up matrices of which rows can be skipped: fewer rows, or all 128 of 128, which leaves nothing out
+ * but can be turned down while the model runs. (0 stands for all rows, in whatever layout is fastest.) */
 bool dial_options_rows_exps(const struct app_options *o);
 bool dial_options_rows_shexp(const struct app_options *o);
 

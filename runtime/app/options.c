@@ -67,6 +67,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_SWIGLU_SHEXP] = {"swiglu-shexp", 0, KIND_INT, LOADS, "0", 0, SETTINGS_STRATUM, NULL},
     [OPT_MOE_SCOPE] = {"moe-scope", 0, KIND_CHOICE, LOADS, "decode", 0, 0, "decode|all"},
     [OPT_MOE_CFG] = {"moe-cfg", 0, KIND_PATH, CMD_TALK, NULL, 0, 0, NULL},
+    [OPT_CONTROL] = {"control", 0, KIND_PATH, CMD_TALK | CMD_CTL, NULL, 0, 0, NULL},
     [OPT_QUIET] = {"quiet", 0, KIND_FLAG, CMD_ALL, "off", 0, 0, NULL},
     [OPT_JSON] = {"json", 0, KIND_FLAG, CMD_ALL & ~(unsigned)CMD_CHAT, "off", 0, 0, NULL},
     [OPT_CONFIG] = {"config", 0, KIND_PATH, CMD_ALL, NULL, 0, 0, NULL},
@@ -117,7 +118,7 @@ static const struct opt_row rows[OPT_COUNT] = {
 
 /* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
  * are written. */
-static const char *const planned[] = {"memory", "expert-cache", "control"};
+static const char *const planned[] = {"memory", "expert-cache"};
 enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *opt_name(enum opt_id id)

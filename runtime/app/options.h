@@ -34,6 +34,7 @@ enum opt_id {
     OPT_SWIGLU_SHEXP,
     OPT_MOE_SCOPE,
     OPT_MOE_CFG,
+    OPT_CONTROL,
     /* all commands */
     OPT_QUIET,
     OPT_JSON,
@@ -89,6 +90,8 @@ enum opt_id {
     OPT_COUNT
 };
 
+enum { OPT_ARGS_MAX = 24 };
+
 enum opt_source { OPT_FROM_DEFAULT, OPT_FROM_FILE, OPT_FROM_ENV, OPT_FROM_LINE };
 
 struct opt_value {
@@ -102,8 +105,8 @@ struct app_options {
     unsigned command;         /* one CMD_ bit of commands.h */
     const char *command_name; /* for messages */
     struct opt_value value[OPT_COUNT];
-    char *owned[OPT_COUNT]; /* texts that came from the environment, a file or several uses of one option */
-    const char *args[1];    /* what stands on the line without an option */
+    char *owned[OPT_COUNT];         /* texts that came from the environment, a file or several uses of one option */
+    const char *args[OPT_ARGS_MAX]; /* what stands on the line without an option */
     size_t n_args;
 };
 
@@ -115,8 +118,8 @@ struct opt_environment {
 };
 
 /* Reads argv[1..argc) (argv[0] is ignored), the environment and the config file. args_max: how many arguments without an option
- * the command takes (0 or 1). --help and --version end the reading early, as set values. Errors: MC_EARG with one line, MC_EIO,
- * MC_ENOMEM. */
+ * the command takes (at most OPT_ARGS_MAX). --help and --version end the reading early, as set values. Errors: MC_EARG with one
+ * line, MC_EIO, MC_ENOMEM. */
 MC_MUST_CHECK enum mc_code options_read(struct app_options *o, unsigned command, const char *command_name, size_t args_max,
                                         int argc, char **argv, const struct opt_environment *env, struct mc_err *err);
 void options_free(struct app_options *o);

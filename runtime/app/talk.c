@@ -6,7 +6,7 @@
 #include "runtime/app/options.h"
 #include "runtime/app/output.h"
 #include "runtime/app/progress.h"
-#include "runtime/control/control_file.h"
+#include "runtime/app/talk_control.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/text/answer_stream.h"
@@ -23,15 +23,6 @@ enum { TALK_CTX_DEFAULT = 8192 };
 static double seconds_since(uint64_t start_ns)
 {
     return (double)(os_clock_ns() - start_ns) * 1e-9;
-}
-
-/* The file of --moe-cfg, or the default one. */
-static enum mc_code watch_control_file(struct talk *t, const struct app_options *o, struct mc_err *err)
-{
-    const char *const path = opt_text(o, OPT_MOE_CFG);
-    if (path && !strcmp(path, "off")) return MC_OK;
-    const struct control_file_options co = {.path = path, .box = engine_settings(t->engine)};
-    return control_file_start(&co, &t->control, err);
 }
 
 enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_err *err)
@@ -53,7 +44,7 @@ enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_er
     };
     code = sampler_create(&so, engine_shape(t->engine)->n_vocab, &t->sampler, err);
     if (code) return code;
-    code = watch_control_file(t, o, err);
+    code = talk_control_open(o, t->engine, t->session, &t->control, err);
     if (code) return code;
     const int64_t profile = opt_int(o, OPT_CHAT_PROFILE); /* auto, 0731, preview */
     t->controls.profile = profile == 0   ? chat_profile_of(engine_gguf(t->engine))
@@ -66,7 +57,7 @@ enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_er
 
 void talk_close(struct talk *t)
 {
-    control_file_stop(t->control);
+    talk_control_close(t->control);
     sampler_destroy(t->sampler);
     session_destroy(t->session);
     tokenizer_destroy(t->tok);
@@ -161,6 +152,7 @@ static enum mc_code prefill(struct talk *t, const struct token_list *prompt, str
     session_set_progress(t->session, NULL, NULL);
     progress_end(&p);
     r->n_run = session_position(t->session) - kept;
+    talk_control_prompt(t->control, prompt->n, kept, session_position(t->session));
     r->prefill_s = seconds_since(start);
     return code;
 }
@@ -189,6 +181,7 @@ static enum mc_code decode(struct talk *t, struct writer *w, struct talk_result 
         if (r->generated.n >= t->tokens_max) return MC_OK; /* its logits are not needed */
         code = session_decode(t->session, id, err);
         if (code) return code;
+        talk_control_token(t->control, session_position(t->session));
         r->n_decoded++;
     }
 }

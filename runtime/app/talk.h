@@ -10,17 +10,17 @@
 #include "runtime/text/tokenizer.h"
 
 struct app_options;
-struct control_file;
 struct engine;
 struct sampler;
 struct session;
+struct talk_control;
 
 struct talk {
     struct engine *engine;
     struct tokenizer *tok;
     struct session *session;
     struct sampler *sampler;
-    struct control_file *control; /* NULL: --moe-cfg off */
+    struct talk_control *control;
     struct chat_controls controls;
     uint64_t seed;
     uint64_t tokens_max; /* -n; UINT64_MAX: to the end of the context */
@@ -45,7 +45,7 @@ struct talk_sink {
     void (*reasoning)(void *user, struct mc_span text);
 };
 
-/* Opens model, tokenizer, session, sampler and the watch on the 32-byte file by the options of run and chat. talk_close is safe
+/* Opens model, tokenizer, session, sampler and what steers it from outside by the options of run and chat. talk_close is safe
  * after any failure and on zeros. */
 MC_MUST_CHECK enum mc_code talk_open(struct talk *t, const struct app_options *o, struct mc_err *err);
 void talk_close(struct talk *t);

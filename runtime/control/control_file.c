@@ -30,7 +30,7 @@ static const char *const reasons[OS_GUARDS] = {
     [OS_GUARD_LONG] = "is longer than 4096 bytes",
     [OS_GUARD_LINK] = "is a link",
     [OS_GUARD_KIND] = "is no regular file",
-    [OS_GUARD_OWNER] = "belongs to another user",
+    [OS_GUARD_OWNER] = "belongs to another user, or its rights keep this one out",
     [OS_GUARD_MODE] = "may be written by others (mode 0600 is expected)",
     [OS_GUARD_NAMES] = "has a second name",
     [OS_GUARD_TAKEN] = "is taken by something else",
@@ -66,7 +66,7 @@ static void take(struct control_file *f, const uint8_t wire[SETTINGS_WIRE_BYTES]
     struct settings_state now;
     struct moe_settings s;
     struct settings_fault fault;
-    char text[200];
+    char text[200], note[200] = "";
     memcpy(f->seen, wire, SETTINGS_WIRE_BYTES);
     settings_box_get(f->opt.box, &now);
     if (!settings_from_wire(wire, limits, now.settings.scope, &s, &fault)) {
@@ -77,8 +77,21 @@ static void take(struct control_file *f, const uint8_t wire[SETTINGS_WIRE_BYTES]
     const uint32_t generation = settings_box_set(f->opt.box, &s, SETTINGS_FILE, 0);
     count(&f->accepts);
     settings_describe(&s, limits, text, sizeof text);
-    mc_log(settings_lossy(&s, limits) ? MC_LOG_WARN : MC_LOG_INFO, "control: settings generation=%u source=file lossy=%d: %s",
-           (unsigned)generation, settings_lossy(&s, limits), text);
+    const bool noted = settings_box_note(f->opt.box, &s, note, sizeof note);
+    mc_log(settings_lossy(&s, limits) ? MC_LOG_WARN : MC_LOG_INFO,
+           "control: settings generation=%u source=file lossy=%d: %s%s%s", (unsigned)generation, settings_lossy(&s, limits),
+           text, noted ? "; " : "", note);
+}
+
+/* Creates the file with the settings in force. */
+static enum os_guard create(struct control_file *f)
+{
+    struct settings_state now;
+    settings_box_get(f->opt.box, &now);
+    settings_to_wire(&now.settings, f->seen);
+    const enum os_guard g = os_guarded_create(f->path, f->seen, sizeof f->seen, &f->own);
+    f->created = !g;
+    return g;
 }
 
 void control_file_look(struct control_file *f)
@@ -92,6 +105,10 @@ void control_file_look(struct control_file *f)
         return;
     }
     f->short_since_ns = 0;
+    if (g == OS_GUARD_MISSING && !f->opt.path) { /* another program of ours made it and has ended: it is ours from now on */
+        create(f);
+        return;
+    }
     report(f, g);
     if (g) return;
     count(&f->reads);
@@ -120,8 +137,7 @@ static void begin(struct control_file *f)
     settings_to_wire(&now.settings, f->seen);
     enum os_guard g = os_guarded_read(f->path, wire, sizeof wire, NULL);
     if (g == OS_GUARD_MISSING) {
-        g = os_guarded_create(f->path, f->seen, sizeof f->seen, &f->own);
-        f->created = !g;
+        g = create(f);
         if (g == OS_GUARD_MISSING) g = OS_GUARD_FAILED; /* its folder is not there */
     } else if ((g == OS_GUARD_OK || g == OS_GUARD_SHORT) && !f->opt.path) {
         g = os_guarded_overwrite(f->path, f->seen, sizeof f->seen);

@@ -27,8 +27,9 @@ struct control_file_counts {
 struct control_file;
 
 /* Begins. With a path, the content of the file is applied; the default file is only written, for a forgotten one must not make
- * results lossy. A missing file is created, only for this user, with the settings in force. What stands in its place and is not
- * ours is left alone. Errors: MC_ENOMEM, MC_EIO (no thread); never because of the file. */
+ * results lossy. A missing file is created, only for this user, with the settings in force; the default one
+ * also later, for programs of one user share it and the one that made it removes it when it ends. What stands in its place and
+ * is not ours is left alone. Errors: MC_ENOMEM, MC_EIO (no thread); never because of the file. */
 MC_MUST_CHECK enum mc_code control_file_start(const struct control_file_options *opt, struct control_file **out,
                                               struct mc_err *err);
 /* Ends the thread and removes the file if it is the one that was created. NULL does nothing. */

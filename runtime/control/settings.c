@@ -61,11 +61,49 @@ bool settings_lossy(const struct moe_settings *s, const struct settings_limits *
     return s->min_weight > 0 || drops_rows(s->rows_exps) || drops_rows(s->rows_shexp);
 }
 
+const char *settings_key_name(enum settings_key key)
+{
+    static const char *const names[SETTINGS_KEYS] = {"moe_top_k",   "moe_inner_k", "moe_min_weight", "moe_band",
+                                                     "moe_rescale", "swiglu_exps", "swiglu_shexp",   "moe_scope"};
+    return names[key];
+}
+
+const char *settings_source_name(uint32_t source)
+{
+    static const char *const names[] = {"start", "file", "socket"};
+    return names[source < ARRAY_LEN(names) ? source : 0];
+}
+
+bool settings_key_equal(enum settings_key key, const struct moe_settings *a, const struct moe_settings *b)
+{
+    switch (key) {
+    case SETTINGS_TOP_K:
+        return a->top_k == b->top_k;
+    case SETTINGS_INNER_K:
+        return a->inner_k == b->inner_k;
+    case SETTINGS_MIN_WEIGHT:
+        return a->min_weight == b->min_weight;
+    case SETTINGS_BAND:
+        return a->band_first == b->band_first && a->band_end == b->band_end;
+    case SETTINGS_RESCALE:
+        return a->rescale == b->rescale && a->rho == b->rho;
+    case SETTINGS_ROWS_EXPS:
+        return a->rows_exps == b->rows_exps;
+    case SETTINGS_ROWS_SHEXP:
+        return a->rows_shexp == b->rows_shexp;
+    case SETTINGS_SCOPE:
+        return a->scope == b->scope;
+    case SETTINGS_KEYS:
+        break;
+    }
+    return true;
+}
+
 bool settings_equal(const struct moe_settings *a, const struct moe_settings *b)
 {
-    return a->top_k == b->top_k && a->inner_k == b->inner_k && a->min_weight == b->min_weight &&
-           a->band_first == b->band_first && a->band_end == b->band_end && a->rescale == b->rescale && a->rho == b->rho &&
-           a->rows_exps == b->rows_exps && a->rows_shexp == b->rows_shexp && a->scope == b->scope;
+    bool equal = true;
+    for (int key = 0; key < SETTINGS_KEYS; key++) equal = equal && settings_key_equal((enum settings_key)key, a, b);
+    return equal;
 }
 
 /* ---- profiles --------------------------------------------------------------------------------------------------------- */

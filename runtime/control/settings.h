@@ -35,6 +35,21 @@ struct settings_limits {
     uint32_t n_layer, n_hash_layer, n_used;
 };
 
+/* The keys of control.md, each with the members it stands for. */
+enum settings_key {
+    SETTINGS_TOP_K,
+    SETTINGS_INNER_K,
+    SETTINGS_MIN_WEIGHT,
+    SETTINGS_BAND,
+    SETTINGS_RESCALE,
+    SETTINGS_ROWS_EXPS,
+    SETTINGS_ROWS_SHEXP,
+    SETTINGS_SCOPE,
+    SETTINGS_KEYS
+};
+const char *settings_key_name(enum settings_key key); /* "moe_top_k", ... */
+bool settings_key_equal(enum settings_key key, const struct moe_settings *a, const struct moe_settings *b);
+
 /* What is wrong: `key` is the name of control.md (a literal), `field` its place in the 32-byte form (-1: it has none). */
 struct settings_fault {
     const char *key;
@@ -74,12 +89,14 @@ void settings_describe(const struct moe_settings *s, const struct settings_limit
  * One box for each engine. Any thread may set and get; the engine's thread begins and ends steps. A reader never waits for a
  * writer: two copies take turns, and the generation says which one is whole. */
 enum settings_source { SETTINGS_START, SETTINGS_FILE, SETTINGS_SOCKET };
+const char *settings_source_name(uint32_t source);
 
 struct settings_state {
     struct moe_settings settings;
-    uint32_t generation;         /* grows by 1 with every change; the first is 1 */
-    uint32_t applied_generation; /* the newest that a step has begun with; `generation` while the engine is idle */
-    uint32_t source;             /* enum settings_source of the last change */
+    uint32_t generation;            /* grows by 1 with every change; the first is 1 */
+    uint32_t applied_generation;    /* the newest that a step has begun with; `generation` while the engine is idle */
+    uint32_t source;                /* enum settings_source of the last change, */
+    uint8_t sources[SETTINGS_KEYS]; /* and of the change that gave each key its value */
 };
 
 struct settings_box;
@@ -91,6 +108,12 @@ void settings_box_get(const struct settings_box *b, struct settings_state *out);
  * force; otherwise the new generation is returned. */
 uint32_t settings_box_set(struct settings_box *b, const struct moe_settings *s, enum settings_source source,
                           uint32_t if_generation);
+/* Where the up matrices of learned layers are packed, so that rows that are left out are not skipped in memory. Before anybody
+ * else uses the box. */
+void settings_box_up_packed(struct settings_box *b, bool exps, bool shexp);
+/* What people should know about these settings: that their rows save nothing, and what would help. False: nothing. */
+bool settings_box_note(const struct settings_box *b, const struct moe_settings *s, char *buf, size_t cap);
+
 /* A step of the engine, with its copy. */
 void settings_box_begin(struct settings_box *b, struct moe_settings *out);
 void settings_box_end(struct settings_box *b);

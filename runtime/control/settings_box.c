@@ -9,13 +9,19 @@
 #include "platform/os.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = sizeof(struct moe_settings) / 4, SLOT_WORDS = WORDS + 1 /* the source behind them */ };
+enum {
+    WORDS = sizeof(struct moe_settings) / 4,
+    SOURCE_BITS = 3, /* the source of the change in the lowest, above it those of the keys */
+    SLOT_WORDS = WORDS + 1
+};
 
 struct settings_box {
     struct settings_limits limits;
+    bool packed_exps, packed_shexp; /* const once others use the box */
     _Atomic uint32_t copy[2][SLOT_WORDS];
     /* Sequentially consistent, both: whoever changes the settings and then sees no step knows that the next step will see the
      * change. */
@@ -25,18 +31,24 @@ struct settings_box {
 };
 
 _Static_assert(sizeof(struct moe_settings) % 4 == 0, "copied as words");
+_Static_assert((SETTINGS_KEYS + 1) * SOURCE_BITS <= 32, "the sources fit a word");
 
-static void fill(struct settings_box *b, uint32_t generation, const struct moe_settings *s, uint32_t source)
+static uint32_t source_of(uint32_t sources, int key)
+{
+    return sources >> SOURCE_BITS * (key + 1) & ((1u << SOURCE_BITS) - 1);
+}
+
+static void fill(struct settings_box *b, uint32_t generation, const struct moe_settings *s, uint32_t sources)
 {
     uint32_t words[SLOT_WORDS];
     memcpy(words, s, sizeof *s);
-    words[WORDS] = source;
+    words[WORDS] = sources;
     for (unsigned i = 0; i < SLOT_WORDS; i++)
         atomic_store_explicit(&b->copy[generation % 2][i], words[i], memory_order_relaxed);
 }
 
 /* The newest settings that are whole; returns their generation. */
-static uint32_t load(const struct settings_box *b, struct moe_settings *s, uint32_t *source)
+static uint32_t load(const struct settings_box *b, struct moe_settings *s, uint32_t *sources)
 {
     uint32_t words[SLOT_WORDS];
     for (;;) {
@@ -45,7 +57,7 @@ static uint32_t load(const struct settings_box *b, struct moe_settings *s, uint3
         atomic_thread_fence(memory_order_acquire); /* pairs with the release fence in set: a newer word brings its generation */
         if (atomic_load_explicit(&b->generation, memory_order_relaxed) != g) continue;
         memcpy(s, words, sizeof *s);
-        *source = words[WORDS];
+        *sources = words[WORDS];
         return g;
     }
 }
@@ -76,7 +88,10 @@ const struct settings_limits *settings_box_limits(const struct settings_box *b)
 
 void settings_box_get(const struct settings_box *b, struct settings_state *out)
 {
-    out->generation = load(b, &out->settings, &out->source);
+    uint32_t sources;
+    out->generation = load(b, &out->settings, &sources);
+    out->source = source_of(sources, -1);
+    for (int key = 0; key < SETTINGS_KEYS; key++) out->sources[key] = (uint8_t)source_of(sources, key);
     const bool busy = atomic_load(&b->in_step) != 0;
     const uint32_t applied = atomic_load_explicit(&b->applied, memory_order_relaxed);
     out->applied_generation = busy && applied < out->generation ? applied : out->generation;
@@ -90,19 +105,45 @@ uint32_t settings_box_set(struct settings_box *b, const struct moe_settings *s, 
     if (if_generation && if_generation != g) {
         g = 0;
     } else {
+        struct moe_settings old;
+        uint32_t before, sources = source;
+        (void)load(b, &old, &before);
+        for (int key = 0; key < SETTINGS_KEYS; key++) {
+            const bool same = settings_key_equal((enum settings_key)key, &old, s);
+            sources |= (same ? source_of(before, key) : (uint32_t)source) << SOURCE_BITS * (key + 1);
+        }
         atomic_thread_fence(memory_order_release); /* pairs with the acquire fence in load */
-        fill(b, ++g, s, source);
+        fill(b, ++g, s, sources);
         atomic_store(&b->generation, g);
     }
     atomic_flag_clear_explicit(&b->writing, memory_order_release);
     return g;
 }
 
+void settings_box_up_packed(struct settings_box *b, bool exps, bool shexp)
+{
+    b->packed_exps = exps;
+    b->packed_shexp = shexp;
+}
+
+bool settings_box_note(const struct settings_box *b, const struct moe_settings *s, char *buf, size_t cap)
+{
+    const bool exps = s->rows_exps % SETTINGS_STRATUM && b->packed_exps;
+    const bool shexp = s->rows_shexp % SETTINGS_STRATUM && b->packed_shexp;
+    if ((!exps && !shexp) || !settings_lossy(s, &b->limits)) return false;
+    snprintf(buf, cap, "rows of %s are left out, but none is skipped in memory: up is packed there; started with%s%s they are",
+             !shexp  ? "routed experts"
+             : !exps ? "the shared expert"
+                     : "experts",
+             exps ? " --swiglu-exps 128" : "", shexp ? " --swiglu-shexp 128" : "");
+    return true;
+}
+
 void settings_box_begin(struct settings_box *b, struct moe_settings *out)
 {
-    uint32_t source;
+    uint32_t sources;
     atomic_store(&b->in_step, 1);
-    atomic_store_explicit(&b->applied, load(b, out, &source), memory_order_release);
+    atomic_store_explicit(&b->applied, load(b, out, &sources), memory_order_release);
 }
 
 void settings_box_end(struct settings_box *b)

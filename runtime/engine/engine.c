@@ -253,6 +253,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     if (!code) code = create_settings(e, err);
     if (!code) code = start_team(opt, e, err);
     if (!code) code = make_resident(opt, e, err);
+    if (!code) settings_box_up_packed(e->settings, !engine_rows_saving(e, 64, 0), !engine_rows_saving(e, 0, 64));
     if (!code && weights_damaged(e->weights))
         code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened",
                        weights_damaged(e->weights));
@@ -306,8 +307,9 @@ struct settings_box *engine_settings(struct engine *e)
 
 void engine_counts_get(const struct engine *e, struct engine_counts *out)
 {
-    uint64_t *const to[] = {&out->steps_decoded, &out->experts_used, &out->experts_dropped,
-                            &out->rows_computed, &out->rows_skipped, &out->bytes_saved};
+    uint64_t *const to[] = {&out->steps_decoded,   &out->experts_used, &out->experts_dropped,
+                            &out->rows_computed,   &out->rows_skipped, &out->bytes_saved,
+                            &out->tokens_appended, &out->append_ns,    &out->decode_ns};
     _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->counts), "every counter has its place");
     for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
 }

@@ -95,12 +95,14 @@ struct workers *engine_workers(struct engine *e);
 struct settings_box;
 struct settings_box *engine_settings(struct engine *e);
 
-/* What settings have left out since the engine was opened. Any thread. */
+/* What was computed, and what settings have left out, since the engine was opened. Any thread. */
 struct engine_counts {
     uint64_t steps_decoded;                 /* tokens that session_decode ran */
     uint64_t experts_used, experts_dropped; /* routed experts of a token and layer */
     uint64_t rows_computed, rows_skipped;   /* rows of up projections: skipped means not used, whether or not they were read */
     uint64_t bytes_saved;                   /* weights that single tokens did not read because of it */
+    uint64_t tokens_appended;               /* tokens of prompts that were run */
+    uint64_t append_ns, decode_ns;          /* time of both */
 };
 void engine_counts_get(const struct engine *e, struct engine_counts *out);
 /* Bytes of up that the settings `rows_exps` and `rows_shexp` can save of a token, in the layout in force. */

@@ -19,7 +19,7 @@ struct engine {
     struct workers *team;
     struct settings_box *settings;
     /* struct engine_counts in the order of its members; added to by the thread that runs a session, read by any (relaxed). */
-    _Atomic uint64_t counts[6];
+    _Atomic uint64_t counts[9];
     struct engine_facts facts;
     bool exact;
     bool bound; /* model is bound */

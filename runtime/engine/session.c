@@ -209,10 +209,11 @@ static void take_settings(struct session *s, const struct listener *l)
     f->counts = (struct flow_counts){0};
 }
 
-static void add_counts(struct session *s, const struct listener *l)
+static void add_counts(struct session *s, const struct listener *l, uint32_t n, uint64_t ns)
 {
     const struct flow_counts *c = &s->flow.counts;
-    const uint64_t add[] = {l->decode, c->experts_used, c->experts_dropped, c->rows_computed, c->rows_skipped, c->bytes_saved};
+    const uint64_t add[] = {l->decode,      c->experts_used,   c->experts_dropped, c->rows_computed,  c->rows_skipped,
+                            c->bytes_saved, l->decode ? 0 : n, l->decode ? 0 : ns, l->decode ? ns : 0};
     for (size_t i = 0; i < ARRAY_LEN(add); i++) atomic_fetch_add_explicit(&s->engine->counts[i], add[i], memory_order_relaxed);
 }
 
@@ -244,6 +245,7 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
     f->go_on_user = &waiting;
     atomic_store_explicit(&f->stop_at, UINT32_MAX, memory_order_relaxed);
     kv_cache_hold(&s->kv);
+    const uint64_t begin_ns = os_clock_ns();
     take_settings(s, l);
     for (uint32_t t = 0; !code && (!walked || t < n);) {
         for (f->n_head_rows = 0; t < n && f->n_head_rows < HEAD_ROWS; t++)
@@ -260,7 +262,7 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
         kv_cache_give_up(&s->kv, n);
         return code;
     }
-    add_counts(s, l);
+    add_counts(s, l, n, os_clock_ns() - begin_ns);
     memmove(s->tokens + s->kv.n, ids + at, n * sizeof *ids); /* a replay appends the tokens to themselves */
     kv_cache_advance(&s->kv, n);
     return MC_OK;

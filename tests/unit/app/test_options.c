@@ -164,7 +164,7 @@ static void test_wrong_lines(void **state)
 static void test_what_is_not_in_this_version_is_said_so(void **state)
 {
     (void)state;
-    static const char *const later[] = {"--memory", "--expert-cache", "--control"};
+    static const char *const later[] = {"--memory", "--expert-cache"};
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
         refuse(&(struct given){.argv = {later[i], "5"}}, CMD_RUN, later[i]);
         refuse(&(struct given){.argv = {later[i]}}, CMD_PPL, "not in this version");
