@@ -48,6 +48,8 @@ bool os_map_damaged(const struct os_map *m);
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size);
 /* This part will not be read soon: its pages leave the process (they come back from the file when touched). Never fails. */
 void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size);
+/* The same, and the system's file cache need not keep them either (Windows: the pages only leave the process). */
+void os_map_forget(const struct os_map *m, uint64_t off, uint64_t size);
 
 /* ---- reads that leave no copy in the system's file cache (os_read.c, os_ring.c) ----------------------------------- */
 
