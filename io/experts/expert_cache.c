@@ -22,6 +22,10 @@ enum {
 };
 #define NONE UINT32_MAX
 static const double HALF_LIFE = 512; /* tokens */
+/* A wrong guess makes demands wait for its bytes, a right one saves the time that the disk would have been idle, which is
+ * shorter: most must be right. Looked at every so many guesses; if they do not pay, nobody guesses for so many tokens. */
+enum { GUESS_WINDOW = 64, GUESS_PAUSE = 1024 };
+static const double guesses_right = 0.6;
 
 enum { ABSENT, COMING, READY };
 
@@ -29,7 +33,8 @@ struct expert {
     uint32_t slot; /* of its shelf; NONE: absent */
     uint8_t state, reads_left;
     bool borrowed, failed;
-    bool wished; /* read for an uncertain wish, not demanded yet */
+    bool guessed; /* read for an uncertain wish, not demanded yet */
+    bool kept;    /* read for a certain one, likewise */
 };
 
 struct layer {
@@ -61,6 +66,11 @@ struct expert_cache {
     struct expert_counts counts;
     struct mc_err error; /* code MC_OK: none */
     unsigned coming_demands;
+    unsigned n_kept; /* by certain wishes */
+    struct {
+        uint64_t wishes, used; /* when the window began */
+        double pause;          /* tokens to go */
+    } guess;
 };
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------- */
@@ -218,6 +228,7 @@ static void empty_shelves(struct expert_cache *c)
         c->experts[i] = (struct expert){.slot = NONE};
         c->heap_place[i] = UINT32_MAX;
     }
+    c->n_kept = c->coming_demands = 0;
 }
 
 enum mc_code expert_cache_create(const struct gguf *g, const struct expert_cache_options *opt, struct expert_cache **out,
@@ -305,7 +316,7 @@ static void vacate(struct shelf *s, struct expert *x)
     s->free[s->n_free++] = x->slot;
     x->slot = NONE;
     x->state = ABSENT;
-    x->wished = false;
+    x->guessed = false;
 }
 
 /* A slot that is free or becomes it; NONE if all are borrowed or coming. below: only at the cost of experts worth less. */
@@ -326,7 +337,7 @@ static void shelve(struct expert_cache *c, unsigned layer, uint32_t id)
 {
     struct shelf *const s = shelf_at(c, layer);
     const struct expert *const x = &c->experts[id];
-    const bool idle = x->state == READY && !x->borrowed, in = expert_heap_has(&s->heap, id);
+    const bool idle = x->state == READY && !x->borrowed && !x->kept, in = expert_heap_has(&s->heap, id);
     if (idle && !in) expert_heap_put(&s->heap, id);
     if (!idle && in) expert_heap_remove(&s->heap, id);
 }
@@ -338,6 +349,12 @@ static void keep_error(struct expert_cache *c, const struct mc_err *err)
     if (!c->error.code) c->error = *err;
 }
 
+static void unkeep(struct expert_cache *c, struct expert *x)
+{
+    if (x->kept) c->n_kept--;
+    x->kept = false;
+}
+
 static void land(struct expert_cache *c, uint32_t id, bool failed)
 {
     struct expert *const x = &c->experts[id];
@@ -345,6 +362,7 @@ static void land(struct expert_cache *c, uint32_t id, bool failed)
     if (failed) x->failed = true;
     if (--x->reads_left > 0) return;
     if (x->borrowed) c->coming_demands--;
+    if (x->failed && x->kept) unkeep(c, x);
     if (x->failed)
         vacate(shelf_at(c, layer), x);
     else
@@ -406,12 +424,17 @@ enum expert_state expert_borrow(struct expert_cache *c, unsigned layer, uint32_t
     const bool was_absent = x->state == ABSENT, was_ready = x->state == READY;
     if (was_absent) {
         if (!disk_has_room(c)) return expert_reads_in_flight(c->reads) ? EXPERT_NO_ROOM : EXPERT_FAILED;
-        const uint32_t slot = take_slot(c, layer, HUGE_VAL);
+        uint32_t slot = take_slot(c, layer, HUGE_VAL);
+        if (slot == NONE && c->n_kept) { /* demands come first */
+            expert_forget_wishes(c);
+            slot = take_slot(c, layer, HUGE_VAL);
+        }
         if (slot == NONE) return EXPERT_NO_ROOM;
         x->borrowed = true;
         fetch(c, layer, id, slot);
     } else {
         x->borrowed = true;
+        unkeep(c, x);
         if (!was_ready) c->coming_demands++;
         shelve(c, layer, id);
     }
@@ -419,8 +442,8 @@ enum expert_state expert_borrow(struct expert_cache *c, unsigned layer, uint32_t
     if (c->opt.told) c->opt.told(c->opt.told_user, layer, expert);
     *(was_ready ? &c->counts.hits : &c->counts.misses) += 1;
     *(was_ready ? &c->layers[layer].hits : &c->layers[layer].misses) += 1;
-    if (x->wished) c->counts.wishes_used++;
-    x->wished = false;
+    if (x->guessed) c->counts.guesses_used++;
+    x->guessed = false;
     if (x->state == ABSENT) x->borrowed = false; /* it could not even be asked for */
     return state_of(x);
 }
@@ -468,20 +491,50 @@ enum mc_code expert_cache_error(struct expert_cache *c, struct mc_err *err)
 void expert_wish(struct expert_cache *c, unsigned layer, uint32_t expert, bool certain)
 {
     struct expert *const x = expert_at(c, layer, expert);
+    const struct shelf *const s = shelf_at(c, layer);
     const uint32_t id = id_of(c, layer, expert);
     take_landed(c);
+    if (certain && x->state != ABSENT && !x->borrowed && !x->kept && c->n_kept < s->n_slots / 2) {
+        x->kept = true;
+        c->n_kept++;
+        shelve(c, layer, id);
+    }
     if (x->state != ABSENT || !disk_has_room(c)) return;
-    if (!certain && c->coming_demands > 0) return;
+    if (certain ? c->n_kept >= s->n_slots / 2 : c->coming_demands > 0) return;
     const uint32_t slot = take_slot(c, layer, certain ? HUGE_VAL : c->rank.now);
     if (slot == NONE) return;
-    x->wished = !certain;
-    if (!certain) c->counts.wishes++;
+    x->kept = certain;
+    x->guessed = !certain;
+    c->n_kept += certain;
+    c->counts.guesses += !certain;
     fetch(c, layer, id, slot);
+}
+
+void expert_forget_wishes(struct expert_cache *c)
+{
+    for (uint32_t id = 0; id < c->rank.n && c->n_kept; id++) {
+        if (!c->experts[id].kept) continue;
+        unkeep(c, &c->experts[id]);
+        shelve(c, id / c->opt.n_expert, id);
+    }
+}
+
+bool expert_guesses_pay(struct expert_cache *c)
+{
+    const uint64_t n = c->counts.guesses - c->guess.wishes;
+    if (c->guess.pause > 0) return false;
+    if (n < GUESS_WINDOW) return true;
+    const bool pay = (double)(c->counts.guesses_used - c->guess.used) >= guesses_right * (double)n;
+    c->guess.wishes = c->counts.guesses;
+    c->guess.used = c->counts.guesses_used;
+    if (!pay) c->guess.pause = GUESS_PAUSE;
+    return pay;
 }
 
 void expert_cache_pass(struct expert_cache *c, double tokens)
 {
     expert_rank_pass(&c->rank, tokens);
+    c->guess.pause -= tokens;
 }
 
 /* ---- figures --------------------------------------------------------------------------------------------------------- */

@@ -68,9 +68,14 @@ void expert_wait(struct expert_cache *c);
 /* The first failure since it was last asked for; MC_OK if there was none. */
 MC_MUST_CHECK enum mc_code expert_cache_error(struct expert_cache *c, struct mc_err *err);
 
-/* An expert that will be used for sure (`certain`), or perhaps: read if the disk has nothing else to do, and nothing is thrown
- * out for it that is worth more than one use now. */
+/* An expert that will be used for sure (`certain`): read now, and kept for it, as long as slots are left for others. Or one
+ * that may be used: read if the disk has nothing else to do, and nothing is thrown out for it that is worth more than one use
+ * now. Does nothing where no read or no slot is free. */
 void expert_wish(struct expert_cache *c, unsigned layer, uint32_t expert, bool certain);
+/* What certain wishes have kept and nobody has borrowed is an expert like others from now on. */
+void expert_forget_wishes(struct expert_cache *c);
+/* True while enough of the uncertain wishes are used to pay for those that are not; else false for a while. */
+bool expert_guesses_pay(struct expert_cache *c);
 
 /* n more tokens have passed. */
 void expert_cache_pass(struct expert_cache *c, double tokens);
@@ -86,7 +91,7 @@ struct expert_counts {
     uint64_t hits, misses;           /* demands: in memory; not (or not yet, when a wish had begun it) */
     uint64_t bytes_read, busy_ns;    /* of the disk; busy: while at least one read was in flight */
     uint64_t stall_ns;               /* of expert_wait */
-    uint64_t wishes, wishes_used;    /* uncertain ones that were read; and then demanded before they were evicted */
+    uint64_t guesses, guesses_used;  /* uncertain wishes that were read; and then demanded before they were evicted */
     uint64_t retries;                /* reads that failed once */
 };
 void expert_cache_counts_get(const struct expert_cache *c, struct expert_counts *out);

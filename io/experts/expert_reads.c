@@ -47,6 +47,8 @@ struct expert_reads {
     unsigned free[STREAM_SLOTS_MAX];
     struct flight flight[STREAM_SLOTS_MAX];
     uint64_t busy_since;
+    uint64_t probed; /* blocks looked at by measurements so far: each goes on where the last one stopped, for there may be
+                        caches below this system */
     uint32_t got;
     _Atomic uint32_t put;
     atomic_bool stop;
@@ -184,7 +186,7 @@ static unsigned largest_part(const struct gguf *g)
     return best;
 }
 
-/* Reads blocks until `bytes` have come or `most_ns` have passed; every measurement goes on where the last one stopped. */
+/* Reads blocks until `bytes` have come or `most_ns` have passed. */
 static enum mc_code run_blocks(struct expert_reads *r, uint8_t *dst, size_t dst_bytes, size_t block, uint64_t bytes,
                                uint64_t most_ns, double *gb_s, struct mc_err *err)
 {
@@ -199,9 +201,10 @@ static enum mc_code run_blocks(struct expert_reads *r, uint8_t *dst, size_t dst_
     if (!n_file || !deep) return MC_OK;
     bool taken[STREAM_SLOTS_MAX] = {false};
     const uint64_t start = os_clock_ns();
-    for (uint64_t i = 0; !code || in_flight;) {
-        while (!code && in_flight < deep && begun < n_want && os_clock_ns() - start < most_ns && i < 4 * n_want + n_file) {
-            const uint64_t at = (i++ * stride) % n_file * block;
+    const uint64_t last = r->probed + n_want + n_file;
+    while (!code || in_flight) {
+        while (!code && in_flight < deep && begun < n_want && os_clock_ns() - start < most_ns && r->probed < last) {
+            const uint64_t at = (r->probed++ * stride) % n_file * block;
             if (weights_cached(r->w, part, at, block) > cached) continue;
             uint32_t place = 0;
             while (taken[place]) place++;

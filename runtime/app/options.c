@@ -102,7 +102,8 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_CHECK] = {"check", 0, KIND_FLAG, CMD_INSPECT, "off", 0, 0, NULL},
     [OPT_TOPOLOGY] = {"topology", 0, KIND_PATH, CMD_TOPO, NULL, 0, 0, NULL},
     [OPT_DRAW] = {"draw", 0, KIND_MAYBE, CMD_TOPO, "text", 0, 0, "text|svg"},
-    [OPT_MEMORY] = {"memory", 0, KIND_SIZE, CMD_PLAN, NULL, 0, 0, NULL},
+    [OPT_MEMORY] = {"memory", 0, KIND_SIZE, SHAPES, NULL, 0, 0, NULL},
+    [OPT_EXPERT_CACHE] = {"expert-cache", 0, KIND_SIZE, SHAPES, NULL, 0, 0, NULL},
     [OPT_QUICK] = {"quick", 0, KIND_FLAG, CMD_DOCTOR, "off", 0, 0, NULL},
     [OPT_PRESET] = {"preset", 0, KIND_CHOICE, CMD_SYNTH, "nano", 0, 0, "nano|nano-quant|truedims"},
     [OPT_LAYERS] = {"layers", 0, KIND_INT, CMD_SYNTH, NULL, 1, 256, NULL},
@@ -115,9 +116,8 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_ALIGNMENT] = {"alignment", 0, KIND_INT, CMD_SYNTH, "32", 8, 65536, NULL},
 };
 
-/* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
- * are written. */
-static const char *const planned[] = {"memory", "expert-cache", "control"};
+/* Options of the contract that have no effect in this version: refused by name, wherever they are written. */
+static const char *const planned[] = {"control"};
 enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *opt_name(enum opt_id id)

@@ -386,7 +386,7 @@ void engine_streaming_get(const struct engine *e, struct engine_streaming *out)
     struct expert_counts n = {0};
     if (e->experts) expert_cache_counts_get(e->experts, &n);
     *out = (struct engine_streaming){n.hits,  n.misses, n.bytes_read,  (double)n.busy_ns * 1e-9, (double)n.stall_ns * 1e-9,
-                                     n.wishes, n.wishes_used, n.retries};
+                                     n.guesses, n.guesses_used, n.retries};
 }
 
 void engine_streaming_layer(const struct engine *e, uint32_t layer, uint64_t *hits, uint64_t *misses)
