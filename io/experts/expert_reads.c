@@ -1,9 +1,14 @@
 /* expert_reads.c - see expert_reads.h
  *
- *   owner  --start-->  stream  --take-->  reader thread  --landed[]-->  owner
+ *   owner  --asked[]-->  reader thread  <-->  stream (the system)
+ *   owner  <--landed[]--  reader thread
  *
- * `landed` is a ring between two threads, as long as there are reads, so it never overflows: `put` is moved by the reader
- * (release), `got` by the owner. The owner sleeps on `put`. */
+ * Both rings are between two threads and as long as there are reads, so they never overflow: `asked.put` and `landed.got` are
+ * moved by the owner, `asked.got` and `landed.put` by the reader (release, read with acquire). The owner sleeps on landed.put,
+ * the reader in the stream.
+ *
+ * Only DEPTH reads are in the hands of the system, enough to keep a disk busy; the others wait in `asked`, so that they end in
+ * the order in which they were asked for and experts arrive one after the other instead of all at the end. */
 #include "io/experts/expert_reads.h"
 
 #include <stdatomic.h>
@@ -11,8 +16,8 @@
 #include <stdlib.h>
 
 enum {
-    RING_READS = STREAM_SLOTS_MAX,
-    THREAD_READS = 16,
+    READS = 64,
+    DEPTH = 8,
     PROBE_MS = 60,
     PROBE_BLOCKS_MAX = 64,
 };
@@ -23,14 +28,12 @@ static const double cached = 0.05;           /* blocks of which the file cache h
 struct flight {
     struct stream_read read;
     uint32_t tag;
-    bool again; /* second attempt */
 };
 
 struct note {
-    unsigned slot;
+    uint32_t place; /* READS: the queue is broken */
     enum mc_code code;
     struct mc_err err;
-    uint64_t ns;
 };
 
 struct expert_reads {
@@ -40,45 +43,100 @@ struct expert_reads {
     struct stream *stream;
     struct os_thread *reader;
     struct expert_reads_facts facts;
-    struct expert_reads_counts counts;
     bool broken; /* the queue itself: nothing lands any more */
     struct mc_err broken_err;
-    unsigned n, n_free;
-    unsigned free[STREAM_SLOTS_MAX];
-    struct flight flight[STREAM_SLOTS_MAX];
-    uint64_t busy_since;
+    unsigned n_free;
+    uint32_t free[READS];
+    struct flight flight[READS];
+    uint64_t bytes; /* landed */
     uint64_t probed; /* blocks looked at by measurements so far: each goes on where the last one stopped, for there may be
                         caches below this system */
-    uint32_t got;
-    _Atomic uint32_t put;
+    struct {
+        _Atomic uint32_t put;
+        uint32_t got;
+        uint32_t place[READS];
+    } asked;
+    struct {
+        _Atomic uint32_t put;
+        uint32_t got;
+        struct note note[READS + 1]; /* one more for the news that the queue is broken */
+    } landed;
     atomic_bool stop;
-    struct note landed[STREAM_SLOTS_MAX + 1]; /* one more for the news that the queue is broken */
+    _Atomic uint64_t busy_ns, retries; /* added to by the reader, relaxed */
 };
 
-enum { NOTES = STREAM_SLOTS_MAX + 1 };
-
 /* ---- the reader ------------------------------------------------------------------------------------------------------ */
+
+/* What the reader knows. */
+struct reading {
+    struct expert_reads *r;
+    unsigned in_flight, free_slots[DEPTH], n_free;
+    uint32_t place[DEPTH]; /* by slot of the stream */
+    bool again[DEPTH];     /* second attempt */
+    uint64_t busy_since;
+};
+
+static void tell(struct expert_reads *r, uint32_t place, enum mc_code code, const struct mc_err *err)
+{
+    const uint32_t put = atomic_load_explicit(&r->landed.put, memory_order_relaxed);
+    struct note *const note = &r->landed.note[put % (READS + 1)];
+    note->place = place;
+    note->code = code;
+    if (code) note->err = *err;
+    atomic_store_explicit(&r->landed.put, put + 1, memory_order_release);
+    os_wake_all_u32(&r->landed.put);
+}
+
+static void launch_asked(struct reading *x)
+{
+    struct expert_reads *const r = x->r;
+    while (x->n_free && atomic_load_explicit(&r->asked.put, memory_order_acquire) != r->asked.got) {
+        struct mc_err err;
+        const uint32_t place = r->asked.place[r->asked.got++ % READS];
+        const unsigned slot = x->free_slots[x->n_free - 1];
+        const enum mc_code code = stream_start(r->stream, slot, &r->flight[place].read, &err);
+        if (code) {
+            tell(r, place, code, &err);
+            continue;
+        }
+        if (x->in_flight++ == 0) x->busy_since = os_clock_ns();
+        x->n_free--;
+        x->place[slot] = place;
+        x->again[slot] = false;
+    }
+}
+
+/* Tries a failed read once more; false when that was the second attempt. */
+static bool retry(struct reading *x, unsigned slot)
+{
+    if (x->again[slot]) return false;
+    x->again[slot] = true;
+    if (stream_start(x->r->stream, slot, &x->r->flight[x->place[slot]].read, NULL)) return false;
+    atomic_fetch_add_explicit(&x->r->retries, 1, memory_order_relaxed);
+    return true;
+}
 
 static void reader_thread(void *arg)
 {
     struct expert_reads *const r = arg;
-    uint32_t put = 0;
+    struct reading x = {.r = r, .n_free = DEPTH};
+    for (unsigned i = 0; i < DEPTH; i++) x.free_slots[i] = i;
     for (;;) {
-        struct note *const note = &r->landed[put % NOTES];
+        struct mc_err err;
         unsigned slot;
-        note->err.code = MC_OK;
-        note->code = stream_take(r->stream, &slot, &note->err);
-        if (slot == STREAM_NONE && !note->code) {
-            if (atomic_load_explicit(&r->stop, memory_order_acquire)) return;
+        launch_asked(&x);
+        const enum mc_code code = stream_take(r->stream, &slot, &err);
+        if (slot == STREAM_NONE) {
+            if (code) tell(r, READS, code, &err);
+            if (code || atomic_load_explicit(&r->stop, memory_order_acquire)) return;
             continue;
         }
-        note->slot = slot;
-        note->ns = os_clock_ns();
-        if (slot != STREAM_NONE && !r->facts.direct && !note->code)
-            os_source_forget(r->flight[slot].read.source, r->flight[slot].read.off, r->flight[slot].read.size);
-        atomic_store_explicit(&r->put, ++put, memory_order_release);
-        os_wake_all_u32(&r->put);
-        if (slot == STREAM_NONE) return;
+        if (code && retry(&x, slot)) continue;
+        const struct flight *const f = &r->flight[x.place[slot]];
+        if (!code && !r->facts.direct) os_source_forget(f->read.source, f->read.off, f->read.size);
+        x.free_slots[x.n_free++] = slot;
+        if (--x.in_flight == 0) atomic_fetch_add_explicit(&r->busy_ns, os_clock_ns() - x.busy_since, memory_order_relaxed);
+        tell(r, x.place[slot], code, &err);
     }
 }
 
@@ -91,45 +149,34 @@ unsigned expert_reads_free(const struct expert_reads *r)
 
 unsigned expert_reads_in_flight(const struct expert_reads *r)
 {
-    return r->n - r->n_free;
+    return READS - r->n_free;
 }
 
-static enum mc_code launch(struct expert_reads *r, unsigned slot, struct mc_err *err)
+enum mc_code expert_reads_start(struct expert_reads *r, const struct expert_read *x, struct mc_err *err)
 {
     if (r->broken) {
         if (err) *err = r->broken_err;
         return r->broken_err.code;
     }
-    return stream_start(r->stream, slot, &r->flight[slot].read, err);
-}
-
-enum mc_code expert_reads_start(struct expert_reads *r, const struct expert_read *x, struct mc_err *err)
-{
     if (!r->n_free) return mc_fail(err, MC_EBUSY, 0, "more reads in flight than there are places");
-    const unsigned slot = r->free[r->n_free - 1];
-    r->flight[slot] = (struct flight){{r->source[x->part], x->off, x->dst, x->size, x->need}, x->tag, false};
-    if (r->n_free == r->n) r->busy_since = os_clock_ns();
-    const enum mc_code code = launch(r, slot, err);
-    if (!code) r->n_free--;
-    return code;
-}
-
-static void end_flight(struct expert_reads *r, unsigned slot, uint64_t ns)
-{
-    r->free[r->n_free++] = slot;
-    if (r->n_free == r->n && ns > r->busy_since) r->counts.busy_ns += ns - r->busy_since;
+    const uint32_t place = r->free[--r->n_free], put = atomic_load_explicit(&r->asked.put, memory_order_relaxed);
+    r->flight[place] = (struct flight){{r->source[x->part], x->off, x->dst, x->size, x->need}, x->tag};
+    r->asked.place[put % READS] = place;
+    atomic_store_explicit(&r->asked.put, put + 1, memory_order_release);
+    stream_wake(r->stream);
+    return MC_OK;
 }
 
 /* The queue is broken: what was in flight counts as failed, one after the other. */
 static bool next_lost(struct expert_reads *r, struct expert_landed *landed, struct mc_err *err)
 {
-    bool is_free[STREAM_SLOTS_MAX] = {false};
+    bool is_free[READS] = {false};
     for (unsigned i = 0; i < r->n_free; i++) is_free[r->free[i]] = true;
-    for (unsigned slot = 0; slot < r->n; slot++) {
-        if (is_free[slot]) continue;
-        *landed = (struct expert_landed){r->flight[slot].tag, r->broken_err.code};
+    for (uint32_t place = 0; place < READS; place++) {
+        if (is_free[place]) continue;
+        *landed = (struct expert_landed){r->flight[place].tag, r->broken_err.code};
         *err = r->broken_err;
-        end_flight(r, slot, os_clock_ns());
+        r->free[r->n_free++] = place;
         return true;
     }
     return false;
@@ -137,38 +184,33 @@ static bool next_lost(struct expert_reads *r, struct expert_landed *landed, stru
 
 bool expert_reads_landed(struct expert_reads *r, struct expert_landed *landed, struct mc_err *err)
 {
-    for (;;) {
-        if (r->broken) return next_lost(r, landed, err);
-        if (atomic_load_explicit(&r->put, memory_order_acquire) == r->got) return false;
-        const struct note *const note = &r->landed[r->got++ % NOTES];
-        if (note->slot == STREAM_NONE) {
-            r->broken = true;
-            r->broken_err = note->err;
-            continue;
-        }
-        struct flight *const f = &r->flight[note->slot];
-        if (note->code && !f->again) {
-            f->again = true;
-            r->counts.retries++;
-            if (!launch(r, note->slot, err)) continue;
-        }
-        *landed = (struct expert_landed){f->tag, note->code};
-        if (note->code) *err = note->err;
-        if (!note->code) r->counts.bytes += f->read.size;
-        end_flight(r, note->slot, note->ns);
-        return true;
+    if (r->broken) return next_lost(r, landed, err);
+    if (atomic_load_explicit(&r->landed.put, memory_order_acquire) == r->landed.got) return false;
+    const struct note *const note = &r->landed.note[r->landed.got++ % (READS + 1)];
+    if (note->place == READS) {
+        r->broken = true;
+        r->broken_err = note->err;
+        return next_lost(r, landed, err);
     }
+    const struct flight *const f = &r->flight[note->place];
+    *landed = (struct expert_landed){f->tag, note->code};
+    if (note->code) *err = note->err;
+    if (!note->code) r->bytes += f->read.size;
+    r->free[r->n_free++] = note->place;
+    return true;
 }
 
 void expert_reads_wait(struct expert_reads *r)
 {
-    while (!r->broken && r->n_free < r->n && atomic_load_explicit(&r->put, memory_order_acquire) == r->got)
-        os_wait_u32(&r->put, r->got);
+    while (!r->broken && r->n_free < READS && atomic_load_explicit(&r->landed.put, memory_order_acquire) == r->landed.got)
+        os_wait_u32(&r->landed.put, r->landed.got);
 }
 
 void expert_reads_counts_get(const struct expert_reads *r, struct expert_reads_counts *out)
 {
-    *out = r->counts;
+    out->bytes = r->bytes;
+    out->busy_ns = atomic_load_explicit(&r->busy_ns, memory_order_relaxed);
+    out->retries = atomic_load_explicit(&r->retries, memory_order_relaxed);
 }
 
 void expert_reads_facts_get(const struct expert_reads *r, struct expert_reads_facts *out)
@@ -196,10 +238,10 @@ static enum mc_code run_blocks(struct expert_reads *r, uint8_t *dst, size_t dst_
     unsigned deep = (unsigned)(dst_bytes / block), in_flight = 0;
     enum mc_code code = MC_OK;
     uint64_t begun = 0, come = 0;
-    if (deep > r->n) deep = r->n;
+    if (deep > READS) deep = READS;
     *gb_s = 0;
     if (!n_file || !deep) return MC_OK;
-    bool taken[STREAM_SLOTS_MAX] = {false};
+    bool taken[READS] = {false};
     const uint64_t start = os_clock_ns();
     const uint64_t last = r->probed + n_want + n_file;
     while (!code || in_flight) {
@@ -234,9 +276,10 @@ static enum mc_code run_blocks(struct expert_reads *r, uint8_t *dst, size_t dst_
 enum mc_code expert_reads_measure(struct expert_reads *r, uint8_t *dst, size_t dst_bytes, size_t block_bytes, uint64_t bytes,
                                   double *gb_s, struct mc_err *err)
 {
-    const struct expert_reads_counts before = r->counts;
+    const uint64_t bytes_before = r->bytes, busy_before = atomic_load_explicit(&r->busy_ns, memory_order_relaxed);
     const enum mc_code code = run_blocks(r, dst, dst_bytes, block_bytes, bytes, UINT64_MAX, gb_s, err);
-    r->counts = before;
+    r->bytes = bytes_before;
+    atomic_store_explicit(&r->busy_ns, busy_before, memory_order_relaxed); /* nothing is in flight: the reader sleeps */
     return code;
 }
 
@@ -273,14 +316,14 @@ static enum mc_code open_way(struct expert_reads *r, bool ring, bool direct, con
 {
     enum mc_code code = open_sources(r, direct, err);
     if (code) return code;
-    r->n = r->n_free = ring ? RING_READS : THREAD_READS;
-    for (unsigned i = 0; i < r->n; i++) r->free[i] = r->n - 1 - i;
-    r->got = 0;
+    for (r->n_free = 0; r->n_free < READS; r->n_free++) r->free[r->n_free] = READS - 1 - r->n_free;
+    r->asked.got = r->landed.got = 0;
     r->broken = false;
-    atomic_store_explicit(&r->put, 0, memory_order_relaxed);
+    atomic_store_explicit(&r->asked.put, 0, memory_order_relaxed);
+    atomic_store_explicit(&r->landed.put, 0, memory_order_relaxed);
     atomic_store_explicit(&r->stop, false, memory_order_relaxed);
     r->facts.io = ring ? WEIGHTS_URING : WEIGHTS_PREAD;
-    code = stream_create(ring ? STREAM_RING : STREAM_THREADS, r->n, fault, &r->stream, err);
+    code = stream_create(ring ? STREAM_RING : STREAM_THREADS, DEPTH, fault, &r->stream, err);
     if (!code && ring && !fault) { /* a ring that reads, not only one that can be made */
         const struct stream_read x = {r->source[0], 0, dst, OS_READ_ALIGN, 1};
         code = stream_start(r->stream, 0, &x, err);
@@ -298,7 +341,7 @@ static void close_way(struct expert_reads *r)
 {
     struct expert_landed landed;
     struct mc_err err;
-    while (r->reader && r->n_free < r->n) {
+    while (r->reader && r->n_free < READS) {
         expert_reads_wait(r);
         while (expert_reads_landed(r, &landed, &err))
             ;
@@ -365,7 +408,8 @@ static enum mc_code choose(struct expert_reads *r, enum weights_io io, uint8_t *
         return code;
     }
     r->facts.gb_s = best_gb_s;
-    r->counts = (struct expert_reads_counts){0};
+    r->bytes = 0;
+    atomic_store_explicit(&r->busy_ns, 0, memory_order_relaxed);
     return open_way(r, ways[best].ring, ways[best].direct, fault, dst, err);
 }
 

@@ -131,8 +131,6 @@ static enum mc_code ring_advance(struct stream *s, unsigned *over, struct mc_err
     *over = STREAM_NONE;
     if (code || tag == OS_RING_WOKEN) return code;
     struct slot *const slot = &s->slot[tag];
-    /* acquire: stream_start may have run on another thread; the kernel's queue orders it, which no tool can see */
-    (void)atomic_load_explicit(&slot->state, memory_order_acquire);
     bool ends = take_result(slot, result);
     if (!ends) {
         slot->code = ring_attempt(s, (unsigned)tag, &slot->err);
@@ -151,7 +149,6 @@ enum mc_code stream_start(struct stream *s, unsigned slot, const struct stream_r
     x->got = 0;
     x->idle_turns = 0;
     x->code = MC_OK;
-    /* release: whoever takes the read in may be another thread, which learns of it through the queue */
     atomic_store_explicit(&x->state, WANTED, memory_order_release);
     if (!s->ring) {
         os_wake_all_u32(&x->state);
@@ -208,7 +205,7 @@ enum mc_code stream_take(struct stream *s, unsigned *slot, struct mc_err *err)
 
 void stream_wake(struct stream *s)
 {
-    atomic_store_explicit(&s->woken, true, memory_order_release);
+    if (atomic_exchange_explicit(&s->woken, true, memory_order_acq_rel)) return; /* on its way already */
     if (s->ring) {
         os_ring_wake(s->ring);
         return;

@@ -3,8 +3,7 @@
  * A read has a slot number of the caller's choice; several slots are read at the same time and taken back in any order. Short
  * reads and interruptions are continued here; what comes back is whole or an error.
  *
- * Either one thread starts reads and finishes those it names, or any thread starts reads (of different slots) while one other
- * thread takes back whichever ends next. */
+ * For one thread at a time, which may be woken by others while it waits. */
 #ifndef IO_STREAM_STREAM_H
 #define IO_STREAM_STREAM_H
 

@@ -231,7 +231,6 @@ static void embed(struct flow *f, struct worker *w)
     const struct model_shape *s = &m->shape;
     const size_t pairs = s->d_rope / 2;
     size_t t0, t1;
-    if (w->id == w->count - 1) waves_chunk(f);
     flow_share(w, f->n, &t0, &t1);
     for (size_t t = t0; t < t1; t++) {
         float *X = f->X + t * s->hc * s->d_model;
@@ -241,6 +240,7 @@ static void embed(struct flow *f, struct worker *w)
             rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs,
                         f->sin[kind] + t * pairs);
     }
+    if (w->id == w->count - 1) waves_chunk(f); /* behind the rows, which may come from the same disk */
     flow_sync(f, w);
 }
 
