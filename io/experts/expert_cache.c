@@ -35,6 +35,7 @@ struct expert {
     bool borrowed, failed;
     bool guessed; /* read for an uncertain wish, not demanded yet */
     bool kept;    /* read for a certain one, likewise */
+    bool again;   /* demanded when a part of it had failed for somebody else already: to be read once more */
 };
 
 struct layer {
@@ -355,6 +356,8 @@ static void unkeep(struct expert_cache *c, struct expert *x)
     x->kept = false;
 }
 
+static void fetch(struct expert_cache *c, unsigned layer, uint32_t id, uint32_t slot);
+
 static void land(struct expert_cache *c, uint32_t id, bool failed)
 {
     struct expert *const x = &c->experts[id];
@@ -362,6 +365,10 @@ static void land(struct expert_cache *c, uint32_t id, bool failed)
     if (failed) x->failed = true;
     if (--x->reads_left > 0) return;
     if (x->borrowed) c->coming_demands--;
+    if (x->failed && x->again) {
+        fetch(c, layer, id, x->slot);
+        return;
+    }
     if (x->failed && x->kept) unkeep(c, x);
     if (x->failed)
         vacate(shelf_at(c, layer), x);
@@ -388,7 +395,7 @@ static void fetch(struct expert_cache *c, unsigned layer, uint32_t id, uint32_t 
     struct mc_err err;
     x->slot = slot;
     x->state = COMING;
-    x->failed = false;
+    x->failed = x->again = false;
     x->reads_left = EXPERT_PIECES;
     if (x->borrowed) c->coming_demands++;
     uint8_t *const memory = slot_of(c, layer, x);
@@ -436,6 +443,7 @@ enum expert_state expert_borrow(struct expert_cache *c, unsigned layer, uint32_t
         x->borrowed = true;
         unkeep(c, x);
         if (!was_ready) c->coming_demands++;
+        x->again = x->failed;
         shelve(c, layer, id);
     }
     expert_rank_use(&c->rank, id, weight);

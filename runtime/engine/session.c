@@ -263,6 +263,7 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
         workers_run(s->engine->team, walked ? forward_head : forward_walk, f);
         walked = true;
         code = s->engine->experts ? expert_cache_error(s->engine->experts, err) : MC_OK;
+        if (!code && f->waves.failed) code = mc_fail(err, MC_EIO, 0, "an expert could not be read; try again");
         if (!code) code = check_damage(s, err);
         if (!code && atomic_load_explicit(&f->stop_at, memory_order_relaxed) != UINT32_MAX)
             code = mc_fail(err, MC_ECANCELLED, 0, "stopped after %zu of %zu tokens", at, total);
