@@ -48,6 +48,8 @@ bool os_map_damaged(const struct os_map *m);
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size);
 /* This part will not be read soon: its pages leave the process (they come back from the file when touched). Never fails. */
 void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size);
+/* The same, and the system's file cache need not keep them either (Windows: the pages only leave the process). */
+void os_map_forget(const struct os_map *m, uint64_t off, uint64_t size);
 
 /* ---- reads that leave no copy in the system's file cache (os_read.c, os_ring.c) ----------------------------------- */
 
@@ -71,12 +73,16 @@ MC_MUST_CHECK enum mc_code os_source_fail(const struct os_source *s, uint64_t of
 void os_source_forget(struct os_source *s, uint64_t off, size_t size);
 
 /* A queue of reads inside the kernel: io_uring, nothing elsewhere (MC_EUNSUPPORTED, saying why). At most `entries` reads may
- * be in flight. For one thread at a time. destroy waits for nothing: take back what is in flight before. */
+ * be in flight. os_ring_read and os_ring_wake may be called by any thread at any time, os_ring_wait by one thread at a time.
+ * destroy waits for nothing: take back what is in flight before. */
 struct os_ring;
 MC_MUST_CHECK enum mc_code os_ring_create(unsigned entries, struct os_ring **out, struct mc_err *err);
 void os_ring_destroy(struct os_ring *r);
 MC_MUST_CHECK enum mc_code os_ring_read(struct os_ring *r, struct os_source *s, uint64_t off, void *dst, size_t size,
                                         uint64_t tag, struct mc_err *err);
+/* Lets os_ring_wait return with the tag OS_RING_WOKEN, if a place is free; else it returns soon of its own accord. */
+#define OS_RING_WOKEN UINT64_MAX
+void os_ring_wake(struct os_ring *r);
 /* Waits for the next read that is done; *result as of os_source_read. */
 MC_MUST_CHECK enum mc_code os_ring_wait(struct os_ring *r, uint64_t *tag, int64_t *result, struct mc_err *err);
 

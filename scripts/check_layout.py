@@ -24,7 +24,7 @@ ROOMS = [
     ("runtime/model/shape.h", []),
     ("runtime/control", ["platform"]),
     ("runtime/cache", ["platform", "runtime/model/shape.h", "kernels/kernels.h"]),
-    ("runtime/model", ["platform", "kernels", "topology/workers.h", "io/gguf/gguf.h", "io/weights/weights.h", "runtime/cache", "runtime/control/settings.h"]),
+    ("runtime/model", ["platform", "kernels", "topology/workers.h", "io/gguf/gguf.h", "io/weights/weights.h", "io/experts/expert_cache.h", "runtime/cache", "runtime/control/settings.h"]),
     ("runtime/text", ["platform", "io/gguf/gguf.h"]),
     ("runtime/engine", ["platform", "runtime/control/settings.h", "runtime/model", "runtime/cache", "io", "topology", "kernels"]),
     ("runtime/app", ["platform", "kernels", "topology", "io", "runtime"]),

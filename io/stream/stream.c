@@ -2,6 +2,7 @@
  *
  *   slot   FREE -> WANTED -> DONE -> FREE       threads: the slot's own thread moves WANTED to DONE
  *                                               ring: whoever waits for any slot takes completions in for all
+ *   ended  counts what stream_take may have to look at; it sleeps on it where there is no ring
  *
  * One thread a slot keeps the fallback simple: a thread that sits in a read costs nothing, and there are a handful. */
 #include "io/stream/stream.h"
@@ -31,6 +32,8 @@ struct stream {
     const struct stream_fault *fault;
     struct os_ring *ring; /* NULL: threads */
     unsigned n;
+    _Atomic uint32_t ended; /* threads: reads that ended, and calls of stream_wake */
+    atomic_bool woken;
     struct slot slot[STREAM_SLOTS_MAX];
 };
 
@@ -78,6 +81,8 @@ static void slot_thread(void *arg)
             ;
         atomic_store_explicit(&s->state, DONE, memory_order_release);
         os_wake_all_u32(&s->state);
+        atomic_fetch_add_explicit(&s->stream->ended, 1, memory_order_release);
+        os_wake_all_u32(&s->stream->ended);
     }
 }
 
@@ -117,20 +122,23 @@ static enum mc_code ring_attempt(struct stream *s, unsigned i, struct mc_err *er
                         slot->r.size - slot->got, i, err);
 }
 
-/* Takes the next completion in, of whichever slot. */
-static enum mc_code ring_advance(struct stream *s, struct mc_err *err)
+/* Takes the next completion in; *over is the slot whose read it ended, STREAM_NONE if it ended none. */
+static enum mc_code ring_advance(struct stream *s, unsigned *over, struct mc_err *err)
 {
     uint64_t tag;
     int64_t result;
     const enum mc_code code = os_ring_wait(s->ring, &tag, &result, err);
-    if (code) return code;
+    *over = STREAM_NONE;
+    if (code || tag == OS_RING_WOKEN) return code;
     struct slot *const slot = &s->slot[tag];
-    bool over = take_result(slot, result);
-    if (!over) {
+    bool ends = take_result(slot, result);
+    if (!ends) {
         slot->code = ring_attempt(s, (unsigned)tag, &slot->err);
-        over = slot->code != MC_OK;
+        ends = slot->code != MC_OK;
     }
-    if (over) atomic_store_explicit(&slot->state, DONE, memory_order_release);
+    if (!ends) return MC_OK;
+    *over = (unsigned)tag;
+    atomic_store_explicit(&slot->state, DONE, memory_order_release);
     return MC_OK;
 }
 
@@ -141,13 +149,21 @@ enum mc_code stream_start(struct stream *s, unsigned slot, const struct stream_r
     x->got = 0;
     x->idle_turns = 0;
     x->code = MC_OK;
-    if (s->ring) {
-        const enum mc_code code = ring_attempt(s, slot, err);
-        if (code) return code;
-    }
     atomic_store_explicit(&x->state, WANTED, memory_order_release);
-    if (!s->ring) os_wake_all_u32(&x->state);
-    return MC_OK;
+    if (!s->ring) {
+        os_wake_all_u32(&x->state);
+        return MC_OK;
+    }
+    const enum mc_code code = ring_attempt(s, slot, err);
+    if (code) atomic_store_explicit(&x->state, FREE, memory_order_relaxed);
+    return code;
+}
+
+static enum mc_code hand_back(struct slot *x, struct mc_err *err)
+{
+    atomic_store_explicit(&x->state, FREE, memory_order_relaxed);
+    if (x->code && err) *err = x->err;
+    return x->code;
 }
 
 enum mc_code stream_finish(struct stream *s, unsigned slot, struct mc_err *err)
@@ -155,16 +171,47 @@ enum mc_code stream_finish(struct stream *s, unsigned slot, struct mc_err *err)
     struct slot *const x = &s->slot[slot];
     uint32_t state;
     while ((state = atomic_load_explicit(&x->state, memory_order_acquire)) != DONE) {
+        unsigned over;
         if (!s->ring) {
             os_wait_u32(&x->state, state);
             continue;
         }
-        const enum mc_code code = ring_advance(s, err);
+        const enum mc_code code = ring_advance(s, &over, err);
         if (code) return code;
     }
-    atomic_store_explicit(&x->state, FREE, memory_order_relaxed);
-    if (x->code && err) *err = x->err;
-    return x->code;
+    return hand_back(x, err);
+}
+
+enum mc_code stream_take(struct stream *s, unsigned *slot, struct mc_err *err)
+{
+    for (;;) {
+        const uint32_t ended = atomic_load_explicit(&s->ended, memory_order_acquire);
+        for (*slot = 0; *slot < s->n; ++*slot)
+            if (atomic_load_explicit(&s->slot[*slot].state, memory_order_acquire) == DONE)
+                return hand_back(&s->slot[*slot], err);
+        *slot = STREAM_NONE;
+        if (atomic_exchange_explicit(&s->woken, false, memory_order_acq_rel)) return MC_OK;
+        if (!s->ring) {
+            os_wait_u32(&s->ended, ended);
+            continue;
+        }
+        const enum mc_code code = ring_advance(s, slot, err);
+        if (code) {
+            *slot = STREAM_NONE;
+            return code;
+        }
+    }
+}
+
+void stream_wake(struct stream *s)
+{
+    if (atomic_exchange_explicit(&s->woken, true, memory_order_acq_rel)) return; /* on its way already */
+    if (s->ring) {
+        os_ring_wake(s->ring);
+        return;
+    }
+    atomic_fetch_add_explicit(&s->ended, 1, memory_order_release);
+    os_wake_all_u32(&s->ended);
 }
 
 void stream_destroy(struct stream *s)

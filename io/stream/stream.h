@@ -1,7 +1,9 @@
-/* stream.h - a few reads of files in flight at a time, for one thread: a queue of the kernel, or one waiting thread a read.
+/* stream.h - a few reads of files in flight at a time: a queue of the kernel, or one waiting thread a read.
  *
  * A read has a slot number of the caller's choice; several slots are read at the same time and taken back in any order. Short
- * reads and interruptions are continued here; what comes back is whole or an error. */
+ * reads and interruptions are continued here; what comes back is whole or an error.
+ *
+ * For one thread at a time, which may be woken by others while it waits. */
 #ifndef IO_STREAM_STREAM_H
 #define IO_STREAM_STREAM_H
 
@@ -39,5 +41,12 @@ void stream_destroy(struct stream *s);
 MC_MUST_CHECK enum mc_code stream_start(struct stream *s, unsigned slot, const struct stream_read *r, struct mc_err *err);
 /* Waits for the read of this slot, which is free afterwards. Errors: MC_EIO naming file and place. */
 MC_MUST_CHECK enum mc_code stream_finish(struct stream *s, unsigned slot, struct mc_err *err);
+
+/* Waits for any read: *slot is its number, which is free afterwards, and the result is that read's, as of stream_finish. After
+ * stream_wake *slot is STREAM_NONE with MC_OK; with an error it means that the queue itself is broken. */
+enum { STREAM_NONE = STREAM_SLOTS_MAX };
+MC_MUST_CHECK enum mc_code stream_take(struct stream *s, unsigned *slot, struct mc_err *err);
+/* Lets stream_take return. Threads: any. */
+void stream_wake(struct stream *s);
 
 #endif

@@ -153,6 +153,18 @@ void weights_not_needed(const struct weights *w, const void *data, uint64_t size
     if (m) os_map_not_needed(m, off, size);
 }
 
+void weights_forget(const struct weights *w, const void *data, uint64_t size)
+{
+    uint64_t off;
+    const struct os_map *m = map_of(w, data, &off);
+    if (m) os_map_forget(m, off, size);
+}
+
+void weights_forget_all(const struct weights *w)
+{
+    for (size_t p = 0; p < gguf_n_parts(w->gguf); p++) os_map_forget(w->maps[p], 0, os_map_bytes(w->maps[p]).size);
+}
+
 void weights_will_need(const struct weights *w, const void *data, uint64_t size)
 {
     uint64_t off;

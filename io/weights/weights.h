@@ -42,6 +42,10 @@ const char *weights_damaged(const struct weights *w);
 /* These bytes of a tensor will not be read soon (they were copied elsewhere): their pages leave the process. Never fails. */
 void weights_not_needed(const struct weights *w, const void *data, uint64_t size);
 
+/* The same, and the system's file cache need not keep them: for whoever promised not to fill memory with it. */
+void weights_forget(const struct weights *w, const void *data, uint64_t size);
+void weights_forget_all(const struct weights *w);
+
 /* Asks the system to bring these bytes of a tensor in soon. Never waits, never fails. */
 void weights_will_need(const struct weights *w, const void *data, uint64_t size);
 

@@ -12,6 +12,7 @@
 #include "platform/linux/os_linux.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -33,6 +34,7 @@ struct os_map {
     uint8_t *base;
     size_t size;
     struct map_slot *slot;
+    int fd; /* for advice alone; -1: none */
 };
 
 static struct map_slot slots[MAPS_MAX];
@@ -145,6 +147,7 @@ enum mc_code os_map_open(struct os_file *f, struct os_map **out, struct mc_err *
         free(m);
         return mc_fail(err, MC_ENOMEM, 0, "%s: more than %d mapped files at once", path, MAPS_MAX);
     }
+    m->fd = fcntl(linux_file_fd(f), F_DUPFD_CLOEXEC, 0);
     *out = m;
     return MC_OK;
 }
@@ -154,6 +157,7 @@ void os_map_close(struct os_map *m)
     if (!m) return;
     atomic_store_explicit(&m->slot->begin, 0, memory_order_release); /* before the addresses can be somebody else's */
     munmap(m->base, m->size);
+    if (m->fd >= 0) close(m->fd);
     free(m);
 }
 
@@ -174,6 +178,14 @@ void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size)
         ((size_t)off + page_bytes() - 1) & ~(page_bytes() - 1); /* whole pages only: the edges belong to others too */
     const size_t to = (size > m->size - off ? m->size : (size_t)(off + size)) & ~(page_bytes() - 1);
     if (from < to) (void)madvise(m->base + from, to - from, MADV_DONTNEED);
+}
+
+void os_map_forget(const struct os_map *m, uint64_t off, uint64_t size)
+{
+    if (off >= m->size || size == 0) return;
+    if (size > m->size - off) size = m->size - off;
+    os_map_not_needed(m, off, size);
+    if (m->fd >= 0) (void)posix_fadvise(m->fd, (off_t)off, (off_t)size, POSIX_FADV_DONTNEED);
 }
 
 double os_map_cached(const struct os_map *m, uint64_t off, uint64_t size)

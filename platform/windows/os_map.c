@@ -74,6 +74,11 @@ void os_map_not_needed(const struct os_map *m, uint64_t off, uint64_t size)
     (void)VirtualUnlock(m->base + off, size > m->size - off ? m->size - (size_t)off : (size_t)size);
 }
 
+void os_map_forget(const struct os_map *m, uint64_t off, uint64_t size)
+{
+    os_map_not_needed(m, off, size); /* pages that nobody holds are free for whoever wants them */
+}
+
 void os_map_will_need(const struct os_map *m, uint64_t off, uint64_t size)
 {
     if (off >= m->size || size == 0) return;

@@ -112,6 +112,11 @@ enum mc_code os_ring_read(struct os_ring *r, struct os_source *s, uint64_t off, 
     return mc_fail(err, MC_EUNSUPPORTED, 0, "io_uring is Linux only");
 }
 
+void os_ring_wake(struct os_ring *r)
+{
+    (void)r;
+}
+
 enum mc_code os_ring_wait(struct os_ring *r, uint64_t *tag, int64_t *result, struct mc_err *err)
 {
     (void)r, (void)tag, (void)result;

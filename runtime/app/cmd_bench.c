@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define STREAM_PROBE_BYTES ((uint64_t)1 << 30)
+
 struct figure {
     double median, min, max;
 };
@@ -35,6 +37,12 @@ struct bench {
     double disk_gb_s[2]; /* --load: before and after; NaN: not measured */
     uint64_t token_bytes, peak_before; /* before the memory reader came */
     struct engine_facts facts;
+    /* With streaming; of all decoding rounds together, and of all prompts. */
+    struct streamed {
+        struct engine_streaming n;
+        double seconds;
+    } decoded, prefilled;
+    double stream_disk_gb_s[2]; /* raw, before and after */
 };
 
 static int by_value(const void *a, const void *b)
@@ -90,6 +98,22 @@ static enum mc_code prefill(struct bench *b, uint32_t n, double *seconds, struct
     return code ? code : check_interrupt(err);
 }
 
+/* Adds what streaming did in between. */
+static void add_streamed(struct streamed *to, const struct engine *e, const struct engine_streaming *before, double seconds)
+{
+    struct engine_streaming now;
+    engine_streaming_get(e, &now);
+    to->n.hits += now.hits - before->hits;
+    to->n.misses += now.misses - before->misses;
+    to->n.bytes_read += now.bytes_read - before->bytes_read;
+    to->n.busy_s += now.busy_s - before->busy_s;
+    to->n.stall_s += now.stall_s - before->stall_s;
+    to->n.guesses += now.guesses - before->guesses;
+    to->n.guesses_used += now.guesses_used - before->guesses_used;
+    to->n.retries += now.retries - before->retries;
+    to->seconds += seconds;
+}
+
 static enum mc_code measure(struct bench *b, struct mc_err *err)
 {
     double ignored;
@@ -98,14 +122,21 @@ static enum mc_code measure(struct bench *b, struct mc_err *err)
     if (b->n_prefill) code = prefill(b, b->n_prefill, &ignored, err);
     if (!code && b->n_decode) code = decode(b, b->n_decode < 2 ? b->n_decode : 2, &ignored, err);
     struct progress p;
+    if (!code) code = engine_streaming_measure(b->engine, STREAM_PROBE_BYTES, &b->stream_disk_gb_s[0], err);
     progress_begin(&p, "bench", "repeats", 1, opt_flag(b->o, OPT_QUIET));
     for (uint32_t i = 0; i < b->n_repeats && !code; i++) {
         b->memory_gb_s[i] = memory_reader_measure(b->memory);
+        struct engine_streaming before, between;
+        engine_streaming_get(b->engine, &before);
         if (b->n_prefill) code = prefill(b, b->n_prefill, &b->prefill_s[i], err);
+        add_streamed(&b->prefilled, b->engine, &before, b->prefill_s[i]);
+        engine_streaming_get(b->engine, &between);
         if (!code && b->n_decode) code = decode(b, b->n_decode, &b->decode_s[i], err);
+        add_streamed(&b->decoded, b->engine, &between, b->decode_s[i]);
         progress_update(&p, i + 1, b->n_repeats);
     }
     progress_end(&p);
+    if (!code) code = engine_streaming_measure(b->engine, STREAM_PROBE_BYTES, &b->stream_disk_gb_s[1], err);
     return code;
 }
 
@@ -238,6 +269,18 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
     return json_out_finish(&j, err);
 }
 
+static void print_streamed(const char *name, const struct bench *b, const struct streamed *s)
+{
+    const double raw = (b->stream_disk_gb_s[0] + b->stream_disk_gb_s[1]) / 2, gb_s = (double)s->n.bytes_read * 1e-9 / s->n.busy_s;
+    printf("%s  %.1f %% of the experts were in memory; %.2f GB read at %.2f GB/s (%.1f %% of the disk), busy %.1f %% of the time; "
+           "computing waited %.1f %%\n",
+           name, 100 * (double)s->n.hits / (double)(s->n.hits + s->n.misses), (double)s->n.bytes_read * 1e-9, gb_s,
+           100 * gb_s / raw, 100 * s->n.busy_s / s->seconds, 100 * s->n.stall_s / s->seconds);
+    if (s->n.guesses)
+        printf("  guessed        %llu experts read before they were asked for, %.1f %% of them used\n",
+               (unsigned long long)s->n.guesses, 100 * (double)s->n.guesses_used / (double)s->n.guesses);
+}
+
 enum { CACHED_BYTES = 64 << 20 }; /* the caches of an ordinary machine hold this much */
 
 static void print_table(const struct bench *b, const struct summary *s)
@@ -270,6 +313,13 @@ static void print_table(const struct bench *b, const struct summary *s)
                    memory_reader_bytes(b->memory) < CACHED_BYTES ? ", from so little of it that caches count" : "");
         else
             printf("memory           not measured: too little of it is free\n");
+    }
+    if (b->facts.streams) {
+        printf("expert cache     %.1f MB of %.1f MB; disk %.2f GB/s in slices (%.2f before, %.2f after)\n",
+               (double)b->facts.expert_cache_bytes * 1e-6, (double)b->facts.expert_all_bytes * 1e-6,
+               (b->stream_disk_gb_s[0] + b->stream_disk_gb_s[1]) / 2, b->stream_disk_gb_s[0], b->stream_disk_gb_s[1]);
+        if (b->n_prefill) print_streamed("  prefill      ", b, &b->prefilled);
+        if (b->n_decode) print_streamed("  decode       ", b, &b->decoded);
     }
     printf("loading          %.3f s, %.2f GB/s, by %s%s\n", b->load_s, s->load_gb_s, b->facts.io,
            b->facts.io_from_cache ? ", what the file cache held from there"

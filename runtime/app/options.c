@@ -103,7 +103,8 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_CHECK] = {"check", 0, KIND_FLAG, CMD_INSPECT, "off", 0, 0, NULL},
     [OPT_TOPOLOGY] = {"topology", 0, KIND_PATH, CMD_TOPO, NULL, 0, 0, NULL},
     [OPT_DRAW] = {"draw", 0, KIND_MAYBE, CMD_TOPO, "text", 0, 0, "text|svg"},
-    [OPT_MEMORY] = {"memory", 0, KIND_SIZE, CMD_PLAN, NULL, 0, 0, NULL},
+    [OPT_MEMORY] = {"memory", 0, KIND_SIZE, SHAPES, NULL, 0, 0, NULL},
+    [OPT_EXPERT_CACHE] = {"expert-cache", 0, KIND_SIZE, SHAPES, NULL, 0, 0, NULL},
     [OPT_QUICK] = {"quick", 0, KIND_FLAG, CMD_DOCTOR, "off", 0, 0, NULL},
     [OPT_PRESET] = {"preset", 0, KIND_CHOICE, CMD_SYNTH, "nano", 0, 0, "nano|nano-quant|truedims"},
     [OPT_LAYERS] = {"layers", 0, KIND_INT, CMD_SYNTH, NULL, 1, 256, NULL},
@@ -116,10 +117,7 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_ALIGNMENT] = {"alignment", 0, KIND_INT, CMD_SYNTH, "32", 8, 65536, NULL},
 };
 
-/* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
- * are written. */
-static const char *const planned[] = {"memory", "expert-cache"};
-enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
+enum { LONG_BASE = 1000, CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *opt_name(enum opt_id id)
 {
@@ -235,7 +233,7 @@ static enum mc_code set_value(struct app_options *o, enum opt_id id, const char 
 /* ---- the line --------------------------------------------------------------------------------------------------------- */
 
 struct line_table {
-    struct option longs[OPT_COUNT + ARRAY_LEN(planned) + 1];
+    struct option longs[OPT_COUNT + 1];
     char shorts[2 * OPT_COUNT + 2];
 };
 
@@ -253,8 +251,6 @@ static void make_line_table(struct line_table *t, unsigned command)
         t->shorts[s++] = rows[id].letter;
         if (!flag) t->shorts[s++] = ':';
     }
-    for (size_t i = 0; i < ARRAY_LEN(planned) && (command & CMD_ENGINE); i++)
-        t->longs[n++] = (struct option){planned[i], optional_argument, NULL, PLANNED_BASE + (int)i};
 }
 
 static int id_of_letter(int letter, unsigned command)
@@ -267,7 +263,6 @@ static int id_of_letter(int letter, unsigned command)
 static enum mc_code line_error(const struct app_options *o, int c, char **argv, struct mc_err *err)
 {
     const char *const cmd = o->command_name;
-    if (optopt >= PLANNED_BASE) return mc_fail(err, MC_EARG, 0, "--%s is not in this version", planned[optopt - PLANNED_BASE]);
     if (optopt >= LONG_BASE) { /* whether the value is missing or too much: not every getopt_long tells */
         const struct opt_row *row = &rows[optopt - LONG_BASE];
         return mc_fail(err, MC_EARG, 0, "--%s %s value (see modchip %s --help)", row->name,
@@ -289,7 +284,6 @@ static enum mc_code read_line(struct app_options *o, size_t args_max, int argc, 
         const int c = getopt_long(argc, argv, t.shorts, t.longs, NULL);
         if (c == -1) break;
         if (c == '?' || c == ':') return line_error(o, c, argv, err);
-        if (c >= PLANNED_BASE) return mc_fail(err, MC_EARG, 0, "--%s is not in this version", planned[c - PLANNED_BASE]);
         const int id = c >= LONG_BASE ? c - LONG_BASE : id_of_letter(c, o->command);
         char where[40];
         if (c >= LONG_BASE)
@@ -332,23 +326,10 @@ static enum mc_code read_environment(struct app_options *o, const struct opt_env
         const enum mc_code code = set_value(o, (enum opt_id)id, text, OPT_FROM_ENV, name, err);
         if (code) return code;
     }
-    for (size_t i = 0; i < ARRAY_LEN(planned) && (o->command & CMD_ENGINE); i++) {
-        env_name(name, planned[i]);
-        const char *text = env->get(env->user, name);
-        if (text && *text) return mc_fail(err, MC_EARG, 0, "%s is set, but --%s is not in this version", name, planned[i]);
-    }
     return MC_OK;
 }
 
 /* ---- the config file -------------------------------------------------------------------------------------------------- */
-
-/* An option that other commands do not know yet, but this one does. */
-static bool is_taken(const char *name, unsigned command)
-{
-    for (int id = 0; id < OPT_COUNT; id++)
-        if (!strcmp(rows[id].name, name)) return opt_taken_by((enum opt_id)id, command);
-    return false;
-}
 
 static char *trim(char *s)
 {
@@ -366,9 +347,6 @@ static enum mc_code read_config_line(struct app_options *o, char *line, const ch
     if (!eq) return mc_fail(err, MC_EARG, 0, "%s:%u: expected 'name = value', found '%.60s'", path, number, line);
     *eq = '\0';
     const char *name = trim(line), *value = trim(eq + 1);
-    for (size_t i = 0; i < ARRAY_LEN(planned); i++)
-        if (!strcmp(planned[i], name) && !is_taken(planned[i], o->command))
-            return mc_fail(err, MC_EARG, 0, "%s:%u: %s is not in this version", path, number, name);
     for (int id = 0; id < OPT_COUNT; id++) {
         if (strcmp(rows[id].name, name) || id == OPT_CONFIG || id == OPT_HELP || id == OPT_VERSION) continue;
         char where[300];

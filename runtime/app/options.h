@@ -76,6 +76,7 @@ enum opt_id {
     OPT_TOPOLOGY,
     OPT_DRAW,
     OPT_MEMORY,
+    OPT_EXPERT_CACHE,
     OPT_QUICK, /* doctor */
     /* synth */
     OPT_PRESET,

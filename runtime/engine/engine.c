@@ -62,6 +62,7 @@ static enum mc_code start_team(const struct engine_options *opt, struct engine *
 }
 
 /* Memory left for others when matrices are packed on their own accord. */
+enum { CEILING_SLACK_MIB = 64, CEILING_SLACK_SHIFT = 6 };
 enum { PACK_SLACK_SHIFT = 4 /* a sixteenth of what is free, and */, PACK_SLACK_MIB = 512, MUCH_MIB = 64, CTX_DEFAULT = 8192 };
 
 static enum mc_code numa_of_name(const char *name, enum nodes_mode *out, struct mc_err *err)
@@ -163,6 +164,64 @@ enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, str
     return mc_fail(err, MC_EARG, 0, "--layout %s is unknown; expected auto, file or packed", layout);
 }
 
+/* What weights and experts may take below the ceiling that the user gave: the process has grown to something already, a session
+ * will come, and so will the tokenizer, stacks and buffers. */
+static enum mc_code ceiling_of(const struct engine_options *opt, uint64_t session_bytes, uint64_t *out, struct mc_err *err)
+{
+    const uint64_t held = os_rss_peak_bytes(), slack = ((uint64_t)CEILING_SLACK_MIB << 20) + (opt->memory_bytes >> CEILING_SLACK_SHIFT);
+    const uint64_t taken = held + session_bytes + slack;
+    *out = UINT64_MAX;
+    if (!opt->memory_bytes) return MC_OK;
+    if (taken >= opt->memory_bytes)
+        return mc_fail(err, MC_ENOMEM, 0,
+                       "--memory: %llu MiB are too few: the session takes %llu MiB (--ctx, --batch), the program %llu MiB; weights "
+                       "come on top",
+                       (unsigned long long)(opt->memory_bytes >> 20), (unsigned long long)(session_bytes >> 20),
+                       (unsigned long long)((held + slack) >> 20));
+    *out = opt->memory_bytes - taken;
+    return MC_OK;
+}
+
+/* How the routed experts would be streamed. */
+static enum mc_code wish_streaming(const struct engine_options *opt, const struct engine *e, struct expert_layer *layers,
+                                   struct expert_cache_options *eo, struct resident_options *ro, struct mc_err *err)
+{
+    struct resident_streaming *const s = &ro->streaming;
+    s->most_bytes = opt->expert_cache_given ? opt->expert_cache_bytes : UINT64_MAX;
+    s->required = opt->memory_bytes || opt->expert_cache_given;
+    if (ro->io == WEIGHTS_MMAP && s->required)
+        return mc_fail(err, MC_EARG, 0, "--io mmap leaves memory to the system; --memory and --expert-cache need another --io");
+    s->allowed = ro->io != WEIGHTS_MMAP && streaming_describe(&e->model, e->gguf, e->weights, layers, eo);
+    if (!s->allowed) return MC_OK;
+    expert_cache_sizes(eo, &s->least_bytes, &s->all_bytes);
+    eo->io = ro->io;
+    eo->huge = ro->huge;
+    eo->fault = opt->disk_fault;
+    if (s->most_bytes >= s->least_bytes) return MC_OK;
+    return mc_fail(err, MC_EARG, 0, "--expert-cache: %llu MiB are too few; this model needs at least %llu MiB",
+                   (unsigned long long)(s->most_bytes >> 20), (unsigned long long)(s->least_bytes >> 20) + 1);
+}
+
+static enum mc_code start_streaming(struct expert_cache_options *eo, struct engine *e, struct mc_err *err)
+{
+    struct expert_cache_facts f;
+    double touch_s = 0;
+    eo->bytes = e->resident.expert_bytes;
+    const enum mc_code code = streaming_open(eo, e->gguf, e->weights, e->team, &e->experts, &touch_s, err);
+    if (code) return code;
+    expert_cache_facts_get(e->experts, &f);
+    e->facts.streams = true;
+    e->facts.touch_s += touch_s;
+    e->facts.expert_cache_bytes = f.slots_bytes;
+    e->facts.expert_disk_gb_s = f.reads.gb_s;
+    uint64_t least;
+    expert_cache_sizes(eo, &least, &e->facts.expert_all_bytes);
+    mc_log(MC_LOG_INFO, "engine: streaming slots=%llu of=%llu mib=%llu io=%s direct=%d gb_s=%.2f touch_s=%.1f%s%s",
+           (unsigned long long)f.n_slots, (unsigned long long)f.n_experts, (unsigned long long)(f.slots_bytes >> 20),
+           weights_io_name(f.reads.io), f.reads.direct, f.reads.gb_s, touch_s, f.reads.why[0] ? ": " : "", f.reads.why);
+    return MC_OK;
+}
+
 /* Makes weights resident as the options ask. The free memory is that of the machine or of this process's cgroup, whichever is
  * less. */
 static enum mc_code make_resident(const struct engine_options *opt, struct engine *e, struct mc_err *err)
@@ -191,8 +250,17 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     }
     const uint64_t available = os_memory_available_bytes();
     ro.budget_bytes = engine_pack_budget(available, session.total_bytes);
+    e->ceiling = opt->memory_bytes > 0;
+    code = ceiling_of(opt, session.total_bytes, &ro.ceiling_bytes, err);
+    struct expert_cache_options eo = {0};
+    struct expert_layer *const layers = calloc(e->model.shape.n_layer, sizeof *layers);
+    if (!code && !layers) code = mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
+    if (!code) code = wish_streaming(opt, e, layers, &eo, &ro, err);
     struct resident *const r = &e->resident;
-    code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
+    if (!code) code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
+    if (!code && r->streams) code = start_streaming(&eo, e, err);
+    free(layers);
+    if (e->ceiling) weights_forget_all(e->weights);
     if (code) return code;
     if (packed && !r->n_packed && !r->n_left)
         return mc_fail(err, MC_EARG, 0,
@@ -272,6 +340,7 @@ void engine_close(struct engine *e)
 {
     if (!e) return;
     if (e->team) workers_destroy(e->team);
+    expert_cache_destroy(e->experts);
     resident_destroy(&e->resident);
     settings_box_destroy(e->settings);
     if (e->bound) model_unbind(&e->model);
@@ -312,6 +381,26 @@ void engine_counts_get(const struct engine *e, struct engine_counts *out)
                             &out->tokens_appended, &out->append_ns,    &out->decode_ns};
     _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->counts), "every counter has its place");
     for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
+}
+
+void engine_streaming_get(const struct engine *e, struct engine_streaming *out)
+{
+    struct expert_counts n = {0};
+    if (e->experts) expert_cache_counts_get(e->experts, &n);
+    *out = (struct engine_streaming){n.hits,  n.misses, n.bytes_read,  (double)n.busy_ns * 1e-9, (double)n.stall_ns * 1e-9,
+                                     n.guesses, n.guesses_used, n.retries};
+}
+
+void engine_streaming_layer(const struct engine *e, uint32_t layer, uint64_t *hits, uint64_t *misses)
+{
+    *hits = *misses = 0;
+    if (e->experts) expert_cache_layer_counts(e->experts, layer, hits, misses);
+}
+
+enum mc_code engine_streaming_measure(struct engine *e, uint64_t bytes, double *gb_s, struct mc_err *err)
+{
+    *gb_s = 0;
+    return e->experts ? expert_cache_measure(e->experts, bytes, gb_s, err) : MC_OK;
 }
 
 uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp)

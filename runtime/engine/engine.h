@@ -19,6 +19,7 @@ struct engine;
 struct session;
 struct session_snapshot;
 struct gguf;
+struct stream_fault;
 
 enum engine_arith { ENGINE_FAST, ENGINE_EXACT /* decoded float weights, float activations, f32 cache */ };
 
@@ -51,7 +52,14 @@ struct engine_options {
     /* The up matrices of routed or shared experts stay in the file's layout (unless `layout` is "packed"): rows that the
      * settings leave out can be skipped only there. */
     bool keep_up_exps, keep_up_shexp;
+    /* Ceiling for all that the process holds: weights, large pages, a session like `session`, and the file cache it causes.
+     * Routed experts that do not fit are read from the file while the model runs. 0: what the machine or its control group has,
+     * and the file cache does not count. */
+    uint64_t memory_bytes;
+    bool expert_cache_given;
+    uint64_t expert_cache_bytes; /* if given: the routed experts get so much of it; less than all of them take is streaming */
     const struct session_options *session; /* weights leave room for one like this; n_ctx 0: 8192 tokens. NULL: for none */
+    const struct stream_fault *disk_fault; /* NULL but in tests: io/stream/stream.h, for streamed experts */
     engine_progress_fn progress;           /* of reading weights, in bytes of the file; or NULL */
     void *progress_user;
 };
@@ -77,6 +85,10 @@ struct engine_facts {
     bool io_from_cache;    /* except for what the cache held */
     const char *numa;      /* what --numa auto became */
     double load_s;
+    bool streams;                  /* the routed experts are read while the model runs, */
+    uint64_t expert_cache_bytes;   /* into memory of this size, */
+    uint64_t expert_all_bytes;     /* of which all of them would need this */
+    double expert_disk_gb_s;       /* of a short probe; 0: not measured */
 };
 
 /* Errors: MC_EIO, MC_EFORMAT, MC_EUNSUPPORTED naming key or tensor, MC_ENOMEM, MC_EARG for a bad option,
@@ -107,6 +119,22 @@ struct engine_counts {
 void engine_counts_get(const struct engine *e, struct engine_counts *out);
 /* Bytes of up that the settings `rows_exps` and `rows_shexp` can save of a token, in the layout in force. */
 uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp);
+
+/* What streaming has done since the engine was opened; all 0 where it does not stream. Between calls of sessions only. */
+struct engine_streaming {
+    uint64_t hits, misses;              /* uses of an expert by a token or a chunk: it was in memory, or not */
+    uint64_t bytes_read;                /* of the file */
+    double busy_s;                      /* while the disk was asked for something */
+    double stall_s;                     /* while computing waited for it */
+    uint64_t guesses, guesses_used;     /* experts that were read because they were likely; those that were used then */
+    uint64_t retries;                   /* reads that failed once */
+};
+void engine_streaming_get(const struct engine *e, struct engine_streaming *out);
+/* Of one layer, 0 .. n_layer-1. */
+void engine_streaming_layer(const struct engine *e, uint32_t layer, uint64_t *hits, uint64_t *misses);
+/* What the disk gives in reads like those of experts, measured now with `bytes` of them; the cache is empty afterwards. GB/s;
+ * 0 where nothing is streamed. */
+MC_MUST_CHECK enum mc_code engine_streaming_measure(struct engine *e, uint64_t bytes, double *gb_s, struct mc_err *err);
 
 /* ---- sessions ---- */
 

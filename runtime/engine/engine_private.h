@@ -4,6 +4,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/resident.h"
+#include "runtime/engine/streaming.h"
 #include "runtime/model/forward.h"
 
 #include <stdatomic.h>
@@ -16,13 +17,16 @@ struct engine {
     struct weights *weights;
     struct model model;
     struct resident resident;
+    struct expert_cache *experts; /* NULL: the routed experts are not streamed */
     struct workers *team;
     struct settings_box *settings;
     /* struct engine_counts in the order of its members; added to by the thread that runs a session, read by any (relaxed). */
     _Atomic uint64_t counts[9];
     struct engine_facts facts;
     bool exact;
-    bool bound; /* model is bound */
+    bool bound;   /* model is bound */
+    bool ceiling; /* memory_bytes was given: the file cache counts */
+    uint32_t rows_mapped; /* rows of mapped tables that tokens have read since they were forgotten */
 };
 
 struct session {

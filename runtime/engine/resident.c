@@ -15,6 +15,8 @@ struct plan {
     const struct weights *weights;
     struct workers *team;
     const struct resident_options *opt;
+    enum resident_layout layout;
+    bool without_experts;
     uint64_t budget, total;              /* total: of all used[] */
     uint64_t used[MATRIX_NODES_MAX + 1]; /* of each region */
     unsigned n_nodes, file_region;
@@ -27,7 +29,7 @@ struct plan {
 /* A form that takes more memory than the file's must be faster for it; decided once for each type. */
 static bool pays(struct plan *p, const struct matrix *m, uint64_t bytes)
 {
-    if (p->opt->layout == RESIDENT_PACKED || bytes <= matrix_bytes(m) / 20 * 21) return true;
+    if (p->layout == RESIDENT_PACKED || bytes <= matrix_bytes(m) / 20 * 21) return true;
     if (p->choice[m->type] == NOT_KNOWN) {
         weights_will_need(p->weights, m->data, matrix_bytes(m));
         const struct layout_speed s = layout_measure(p->kern, p->team, m);
@@ -42,7 +44,7 @@ static bool pays(struct plan *p, const struct matrix *m, uint64_t bytes)
 /* Bytes of 16 packed rows; 0: this matrix is not to be packed. */
 static size_t group_bytes_of(struct plan *p, const struct matrix *m)
 {
-    if (p->opt->layout == RESIDENT_FILE || !p->kern->packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
+    if (p->layout == RESIDENT_FILE || !p->kern->packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
     const size_t group_bytes = kern_pack_group_bytes(m->type, m->k);
     const uint64_t groups = (uint64_t)m->rows / KERN_PACK_ROWS * m->count;
     if (group_bytes && m->keep_rows) {
@@ -93,6 +95,7 @@ static void count(void *user, struct matrix *m)
 static void visit(void *user, struct matrix *m)
 {
     struct plan *p = user;
+    if (p->without_experts && m->count > 1) return;
     p->out->mapped_bytes += matrix_bytes(m);
     const size_t group_bytes = group_bytes_of(p, m);
     if (!group_bytes && p->opt->io == WEIGHTS_MMAP) return;
@@ -135,6 +138,52 @@ static void walk(struct plan *p, struct model *m)
     model_each_matrix(m, visit, p);
 }
 
+/* The walk again for fewer bytes where not everything fits as it is wanted: see resident_create. */
+static enum mc_code fit(struct plan *p, struct model *m, struct mc_err *err)
+{
+    const struct resident_streaming *const s = &p->opt->streaming;
+    const uint64_t budget = p->budget;
+    const bool experts_fit = s->all_bytes <= s->most_bytes;
+    if (!p->out->n_left && experts_fit) return MC_OK;
+    if (p->out->nodes.mode == NODES_MIRROR) {
+        nodes_without_mirror(&p->out->nodes);
+        walk(p, m);
+        if (!p->out->n_left && experts_fit) return MC_OK;
+    }
+    if (!s->allowed) return MC_OK;
+    if (experts_fit && p->layout == RESIDENT_AUTO) {
+        p->layout = RESIDENT_FILE;
+        walk(p, m);
+        if (!p->out->n_left) return MC_OK;
+    }
+    p->without_experts = true;
+    p->budget = budget > s->least_bytes ? budget - s->least_bytes : 0;
+    for (p->layout = p->opt->layout;; p->layout = RESIDENT_FILE) {
+        walk(p, m);
+        if (!p->out->n_left || p->layout == RESIDENT_FILE || p->layout == RESIDENT_PACKED) break;
+    }
+    if (!p->out->n_left) {
+        const uint64_t left = budget - p->total;
+        p->out->streams = true;
+        p->out->expert_bytes = left < s->most_bytes ? left : s->most_bytes;
+        if (p->out->expert_bytes > s->all_bytes) p->out->expert_bytes = s->all_bytes;
+        return MC_OK;
+    }
+    if (s->required) {
+        const uint64_t need = p->out->mapped_bytes + p->total + s->least_bytes;
+        return mc_fail(err, MC_ENOMEM, 0,
+                       "the weights that every token reads and the fewest routed experts take %llu MiB, %llu MiB are left for "
+                       "them; give %llu MiB more, or a smaller --ctx or --batch",
+                       (unsigned long long)(need >> 20), (unsigned long long)(budget >> 20),
+                       (unsigned long long)((need - budget) >> 20) + 1);
+    }
+    p->without_experts = false;
+    p->layout = p->opt->layout;
+    p->budget = budget;
+    walk(p, m);
+    return MC_OK;
+}
+
 struct mapped {
     const struct weights *weights;
 };
@@ -170,7 +219,9 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     memset(out, 0, sizeof *out);
     out->intake.io = WEIGHTS_MMAP;
     nodes_choose(team, opt->pinned, opt->numa, opt->assumed_nodes, &out->nodes);
+    p.layout = opt->layout;
     p.budget = opt->budget_bytes + os_huge_pool_free_bytes(opt->huge);
+    if (p.budget > opt->ceiling_bytes) p.budget = opt->ceiling_bytes;
     model_each_matrix(m, count, &n_matrices);
     p.jobs = calloc(n_matrices + 1, sizeof *p.jobs);
     if (out->nodes.n > 1) {
@@ -180,10 +231,9 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     enum mc_code code = p.jobs && (out->nodes.n == 1 || (out->where && out->worker_node))
                             ? MC_OK
                             : mc_fail(err, MC_ENOMEM, 0, "no memory for the list of weights");
-    if (!code) walk(&p, m);
-    if (!code && out->n_left && out->nodes.mode == NODES_MIRROR) {
-        nodes_without_mirror(&out->nodes);
+    if (!code) {
         walk(&p, m);
+        code = fit(&p, m, err);
     }
     if (!code && p.n_jobs) {
         code = create_regions(&p, err);

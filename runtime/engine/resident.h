@@ -20,8 +20,18 @@ enum resident_layout {
     RESIDENT_PACKED /* packed where there is a packed form */
 };
 
+/* What the routed experts want if they are read from the file while the model runs (io/experts). */
+struct resident_streaming {
+    bool allowed;                    /* else matrices that do not fit stay mapped */
+    bool required;                   /* and it is an error when not even that fits */
+    uint64_t least_bytes, all_bytes; /* slots: as few as possible, all experts */
+    uint64_t most_bytes;             /* not more than this (UINT64_MAX: no limit) */
+};
+
 struct resident_options {
-    uint64_t budget_bytes; /* free pages of hugetlb pools are taken besides */
+    uint64_t budget_bytes;  /* free pages of hugetlb pools are taken besides, */
+    uint64_t ceiling_bytes; /* but no more than this altogether (UINT64_MAX: no limit) */
+    struct resident_streaming streaming;
     enum os_hugepages huge;
     enum weights_io io; /* MMAP: only what is packed becomes resident, and it comes out of the mapping */
     enum resident_layout layout;
@@ -46,13 +56,17 @@ struct resident {
     unsigned n_packed, n_file; /* matrices packed; in the file's layout, resident or mapped, though they could be packed: faster
                                   so, or single rows are skipped */
     unsigned n_left;           /* mapped because they do not fit */
+    bool streams;              /* the routed experts are not among all these, */
+    uint64_t expert_bytes;     /* and this is left for their slots */
     double touch_s, read_s;    /* touch_s: 0 unless touch_first; read_s: reading and packing, and touching otherwise */
     struct intake_facts intake;
 };
 
-/* Makes matrices of m resident in the order of model_each_matrix as far as they fit, read and packed by the whole team in the
- * order of the file. On failure m must not be used; out is to be destroyed in any case. Errors: MC_ENOMEM, MC_ECANCELLED,
- * MC_EIO, MC_EUNSUPPORTED (pages or a way of reading that are not there). */
+/* Makes matrices of m resident in the order of model_each_matrix, read and packed by the whole team in the order of the file.
+ * Where not all of them fit in the best layouts: all in the file's layout; else all but the routed experts, which are streamed;
+ * else (or if that is not allowed) as many as fit, the others stay mapped. On failure m must not be used; out is to be
+ * destroyed in any case. Errors: MC_ENOMEM, MC_ECANCELLED, MC_EIO, MC_EUNSUPPORTED (pages or a way of reading that are not
+ * there). */
 MC_MUST_CHECK enum mc_code resident_create(struct model *m, const struct kern_table *kern, const struct gguf *g,
                                            const struct weights *w, struct workers *team, const struct resident_options *opt,
                                            struct resident *out, struct mc_err *err);

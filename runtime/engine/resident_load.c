@@ -274,12 +274,18 @@ static void touch_steps(void *arg, struct worker *w)
     }
 }
 
+enum mc_code resident_touch_region(struct os_region *region, struct workers *team, struct mc_err *err)
+{
+    struct loading x = {.n = 0};
+    struct touching t = {&x, region};
+    workers_run(team, touch_steps, &t);
+    return outcome(&x, err);
+}
+
 enum mc_code resident_touch(struct resident *r, struct workers *team, struct mc_err *err)
 {
-    struct loading x = {.r = r};
-    for (unsigned k = 0; k <= MATRIX_NODES_MAX; k++) {
-        struct touching t = {&x, r->region[k]};
-        if (t.region && !stopped(&x)) workers_run(team, touch_steps, &t);
-    }
-    return outcome(&x, err);
+    enum mc_code code = MC_OK;
+    for (unsigned k = 0; k <= MATRIX_NODES_MAX && !code; k++)
+        if (r->region[k]) code = resident_touch_region(r->region[k], team, err);
+    return code;
 }

@@ -23,7 +23,8 @@ MC_MUST_CHECK enum mc_code resident_load(struct resident_job *jobs, size_t n, co
                                          struct workers *team, const struct resident_options *opt, struct resident *r,
                                          struct mc_err *err);
 
-/* All regions present, by the whole team. */
+/* A region, or all of r, present, by the whole team. */
+MC_MUST_CHECK enum mc_code resident_touch_region(struct os_region *region, struct workers *team, struct mc_err *err);
 MC_MUST_CHECK enum mc_code resident_touch(struct resident *r, struct workers *team, struct mc_err *err);
 
 #endif

@@ -80,6 +80,7 @@ enum mc_code session_create(struct engine *e, const struct session_options *opt,
     if (!code) code = kv_cache_init(&s->kv, &e->model.shape, o.kv, o.n_ctx, o.n_batch, err);
     if (!code) code = flow_init(&s->flow, &e->model, &e->kern, &s->kv, e->facts.n_threads, e->exact, err);
     s->flow.env.node = e->resident.worker_node;
+    s->flow.waves.cache = e->experts;
     if (code) {
         session_destroy(s);
         return code;
@@ -229,6 +230,17 @@ static bool layer_done(void *user, uint32_t layers)
     return w->s->progress(w->s->progress_user, w->at + w->n * layers / w->s->engine->model.shape.n_layer, w->total);
 }
 
+/* Under a ceiling: pages of the embedding table, of which every token reads one, may not pile up in the system's cache. */
+static void forget_tables(struct engine *e, uint32_t n)
+{
+    enum { ROWS = 64 };
+    const struct matrix *const embd = &e->model.embd;
+    e->rows_mapped += n;
+    if (!e->ceiling || e->rows_mapped < ROWS) return;
+    weights_forget(e->weights, embd->data, matrix_bytes(embd));
+    e->rows_mapped = 0;
+}
+
 /* One chunk: ids[at .. at+n) of an append of `total`. Logits of wanted rows are made HEAD_ROWS at a time; the first batch of
  * them belongs to the walk itself, so that decoding is one run of the team. */
 static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, uint32_t n, size_t total,
@@ -252,7 +264,9 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
             if (wanted(l, at + t, total)) f->head_rows[f->n_head_rows++] = t;
         workers_run(s->engine->team, walked ? forward_head : forward_walk, f);
         walked = true;
-        code = check_damage(s, err);
+        code = s->engine->experts ? expert_cache_error(s->engine->experts, err) : MC_OK;
+        if (!code && f->waves.failed) code = mc_fail(err, MC_EIO, 0, "an expert could not be read; try again");
+        if (!code) code = check_damage(s, err);
         if (!code && atomic_load_explicit(&f->stop_at, memory_order_relaxed) != UINT32_MAX)
             code = mc_fail(err, MC_ECANCELLED, 0, "stopped after %zu of %zu tokens", at, total);
         if (!code) code = deliver(s, l, err);
@@ -263,6 +277,7 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
         return code;
     }
     add_counts(s, l, n, os_clock_ns() - begin_ns);
+    forget_tables(s->engine, n);
     memmove(s->tokens + s->kv.n, ids + at, n * sizeof *ids); /* a replay appends the tokens to themselves */
     kv_cache_advance(&s->kv, n);
     return MC_OK;

@@ -150,7 +150,11 @@ static void layout_moe(struct arena *a, struct flow *f, const struct model_shape
     f->kept = take(a, slots * ((s->d_expert + KERN_STRATUM - 1) / KERN_STRATUM), sizeof *f->kept);
     f->moe_up = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_up);
     f->h_done = take(a, slots * ((s->d_expert + ACT_BLOCK - 1) / ACT_BLOCK), sizeof *f->h_done);
-    f->moe_in = take(a, 2 * (uint64_t)s->n_expert + 2, sizeof *f->moe_in);
+    f->waves.state = take(a, s->n_expert, 1);
+    f->waves.streamed = take(a, 3 * (uint64_t)s->n_expert, sizeof *f->waves.streamed);
+    f->waves.guess_logits = take_floats(a, 1, s->n_expert);
+    f->waves.guess_scores = take_floats(a, 1, s->n_expert);
+    f->moe_in = take(a, 2 * (uint64_t)s->n_expert + 3, sizeof *f->moe_in);
     f->moe_out = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_out);
 }
 
@@ -236,6 +240,7 @@ static void embed(struct flow *f, struct worker *w)
             rope_angles(&f->rope, (enum rope_kind)kind, f->p0 + (uint32_t)t, f->cos[kind] + t * pairs,
                         f->sin[kind] + t * pairs);
     }
+    if (w->id == w->count - 1) waves_chunk(f); /* behind the rows, which may come from the same disk */
     flow_sync(f, w);
 }
 

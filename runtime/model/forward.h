@@ -14,6 +14,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/control/settings.h"
 #include "runtime/model/bind.h"
+#include "runtime/model/expert_waves.h"
 #include "runtime/model/product.h"
 #include "runtime/model/rope_table.h"
 #include "topology/workers.h"
@@ -95,7 +96,8 @@ struct flow {
     struct kern_kept *kept;                 /* [n * (used + 1)][strata of F]: rows of up that are computed */
     _Atomic uint32_t *h_done;               /* [n * (used + 1)][blocks of F]: gate and up rows of a block so far */
     struct moe_gated gated[2];              /* routed, shared; written with the lists */
-    struct product *moe_in, *moe_out;       /* [2 * E + 2], [E + 1] */
+    struct expert_waves waves;
+    struct product *moe_in, *moe_out;       /* [2 * E + 3], [E + 1] */
     struct product *moe_up;                 /* [E + 1]: what has to wait for the choice of rows */
     uint32_t n_moe_in, n_moe_up, n_moe_out; /* written by one worker between two barriers */
     struct flow_counts counts;              /* likewise */
@@ -175,6 +177,8 @@ struct layer_dials dials_of(const struct layer_weights *L, const struct flow *f)
 
 /* u -> expert_ids, expert_w; token t by the worker that flow_share gives it to. Does not sync.  section 7; router.c */
 void router(const struct layer_weights *L, struct flow *f, struct worker *w);
+/* Experts of a token in a hash layer. */
+void router_look_up(int32_t *ids, const struct layer_weights *L, const struct model_shape *s, int32_t token);
 /* u -> expert_out.  section 7; moe.c */
 void moe(const struct layer_weights *L, struct flow *f, struct worker *w);
 /* y of token t in columns [at, at + n) from expert_out. */

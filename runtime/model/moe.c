@@ -8,6 +8,9 @@
  * kept rows if the matrix is in the file's layout; packed matrices, and experts that several tokens of a chunk share, compute
  * all rows and use the kept ones, which are the same bits.
  *
+ * Experts that are read from the file while the model runs come in waves (expert_waves.h): each wave goes through all of this,
+ * and what has arrived meanwhile is the next one.
+ *
  * Where all rows count there is no phase for SwiGLU: whoever computes the last gate or up row of a block of 256 multiplies the
  * two and quantises the block for down. A worker's home has the same rows of both, so that is the one that computed them. */
 #include "runtime/model/forward.h"
@@ -39,12 +42,13 @@ static void group_by_expert(struct flow *f)
     first[0] = 0;
 }
 
-static struct product expert_product(const struct flow *f, const struct matrix *W, uint32_t e, const struct act *x,
-                                     const uint32_t *x_rows, float *y, size_t y_stride)
+static struct product expert_product(const struct flow *f, const struct matrix *W, unsigned piece, uint32_t e,
+                                     const struct act *x, const uint32_t *x_rows, float *y, size_t y_stride)
 {
     const uint32_t first = f->expert_first[e];
-    struct product p = product_of(W, x, y, y_stride, f->expert_first[e + 1] - first);
-    p.first_row = e * W->rows;
+    uint32_t first_row;
+    struct product p = product_of(wave_matrix(f, W, e, piece, &first_row), x, y, y_stride, f->expert_first[e + 1] - first);
+    p.first_row = first_row;
     p.x_rows = x_rows + first;
     p.y_rows = f->expert_slots + first;
     return p;
@@ -108,45 +112,56 @@ static void activate_tile(void *user, const struct product *p, uint32_t r0, uint
 }
 
 /* gate and up, one behind the other where no rows are left out; else up goes on the list of its own. */
-static void list_pair(struct product **in, struct product **up, const struct flow *f, struct product gate,
-                      struct product up_whole, uint32_t rows, size_t slot, struct moe_gated *gated)
+static void list_pair(struct flow *f, struct product gate, struct product up, uint32_t rows, size_t slot,
+                      struct moe_gated *gated)
 {
     if (rows) {
-        *(*in)++ = gate;
-        *(*up)++ = up_product(f, up_whole, rows, slot);
+        f->moe_in[f->n_moe_in++] = gate;
+        f->moe_up[f->n_moe_up++] = up_product(f, up, rows, slot);
         return;
     }
-    gate.finish = up_whole.finish = activate_tile;
-    gate.user = up_whole.user = gated;
-    *(*in)++ = gate;
-    *(*in)++ = up_whole;
+    gate.finish = up.finish = activate_tile;
+    gate.user = up.user = gated;
+    f->moe_in[f->n_moe_in++] = gate;
+    f->moe_in[f->n_moe_in++] = up;
 }
 
-/* The task lists; one worker only. The shared expert comes first: its rows are the same for every token. */
-static void list_products(const struct layer_weights *L, struct flow *f, const struct layer_dials *d)
+/* The shared expert: its rows are the same for every token. */
+static void list_shared(const struct layer_weights *L, struct flow *f, const struct layer_dials *d)
 {
     const struct model_shape *s = &f->model->shape;
     const uint32_t slots = s->n_used + 1; /* of a token */
     const size_t h_off = (size_t)s->n_used * s->d_expert, h_stride = (size_t)slots * s->d_expert;
-    struct product *in = f->moe_in, *up = f->moe_up, *out = f->moe_out;
-    f->gated[0] = (struct moe_gated){f, act_select(&f->h, act_kind(&L->down)), s->clamp[L->il]};
-    f->gated[1] = (struct moe_gated){f, act_select(&f->h, act_kind(&L->down_shared)), s->clamp_shared[L->il]};
-    list_pair(&in, &up, f, product_of(&L->gate_shared, &f->u, f->h.f + h_off, h_stride, f->n),
-              product_of(&L->up_shared, &f->u, f->up + h_off, h_stride, f->n), d->rows_shexp, s->n_used, &f->gated[1]);
+    const struct product up = product_of(&L->up_shared, &f->u, f->up + h_off, h_stride, f->n);
+    list_pair(f, product_of(&L->gate_shared, &f->u, f->h.f + h_off, h_stride, f->n), up, d->rows_shexp, s->n_used, &f->gated[1]);
+    struct product *out = &f->moe_out[f->n_moe_out++];
     *out = product_of(&L->down_shared, &f->h, f->expert_out + (size_t)s->n_used * s->d_model, (size_t)slots * s->d_model, f->n);
     out->x_first = s->n_used;
     out->x_step = slots;
-    out++;
-    for (uint32_t e = 0; e < s->n_expert; e++) {
-        if (f->expert_first[e] == f->expert_first[e + 1]) continue;
-        list_pair(&in, &up, f, expert_product(f, &L->gate, e, &f->u, f->expert_tokens, f->h.f, s->d_expert),
-                  expert_product(f, &L->up, e, &f->u, f->expert_tokens, f->up, s->d_expert), d->rows_exps,
-                  f->expert_slots[f->expert_first[e]], &f->gated[0]);
-        *out++ = expert_product(f, &L->down, e, &f->h, f->expert_slots, f->expert_out, s->d_model);
-    }
-    f->n_moe_in = (uint32_t)(in - f->moe_in);
-    f->n_moe_up = (uint32_t)(up - f->moe_up);
-    f->n_moe_out = (uint32_t)(out - f->moe_out);
+}
+
+static void list_expert(const struct layer_weights *L, struct flow *f, const struct layer_dials *d, uint32_t e)
+{
+    const struct model_shape *s = &f->model->shape;
+    const struct product gate = expert_product(f, &L->gate, 0, e, &f->u, f->expert_tokens, f->h.f, s->d_expert);
+    const struct product up = expert_product(f, &L->up, 1, e, &f->u, f->expert_tokens, f->up, s->d_expert);
+    list_pair(f, gate, up, d->rows_exps, f->expert_slots[f->expert_first[e]], &f->gated[0]);
+    f->moe_out[f->n_moe_out++] = expert_product(f, &L->down, 2, e, &f->h, f->expert_slots, f->expert_out, s->d_model);
+}
+
+/* The task lists of the next wave; one worker only. The shared expert goes with the first. */
+static void list_wave(const struct layer_weights *L, struct flow *f, const struct layer_dials *d)
+{
+    const struct model_shape *s = &f->model->shape;
+    waves_next(L, f);
+    f->gated[0] = (struct moe_gated){f, act_select(&f->h, act_kind(&L->down)), s->clamp[L->il]};
+    f->gated[1] = (struct moe_gated){f, act_select(&f->h, act_kind(&L->down_shared)), s->clamp_shared[L->il]};
+    f->n_moe_in = f->n_moe_up = f->n_moe_out = 0;
+    if (f->waves.first) list_shared(L, f, d);
+    for (uint32_t e = 0; e < s->n_expert; e++)
+        if (f->waves.state[e] == WAVE_NOW) list_expert(L, f, d, e);
+    if (f->waves.first && f->waves.guessing)
+        f->moe_in[f->n_moe_in++] = product_of(&L[1].router, &f->u, f->waves.guess_logits, s->n_expert, 1);
 }
 
 /* What slot i of the chunk belongs to. */
@@ -160,9 +175,10 @@ static struct slot slot_at(const struct layer_weights *L, const struct flow *f, 
 {
     const struct model_shape *s = &f->model->shape;
     const uint32_t slots = s->n_used + 1, j = (uint32_t)(i % slots);
-    if (j == s->n_used) return (struct slot){true, true, gathers(&L->up_shared, f->n), d->rows_shexp, s->clamp_shared[L->il]};
+    if (j == s->n_used)
+        return (struct slot){f->waves.first, true, gathers(&L->up_shared, f->n), d->rows_shexp, s->clamp_shared[L->il]};
     const int32_t e = f->expert_ids[i / slots * s->n_used + j];
-    if (e < 0) return (struct slot){.used = false};
+    if (e < 0 || f->waves.state[e] != WAVE_NOW) return (struct slot){.used = false}; /* left out, or not in this wave */
     const uint32_t cols = f->expert_first[e + 1] - f->expert_first[e];
     return (struct slot){true, false, gathers(&L->up, cols), d->rows_exps, s->clamp[L->il]};
 }
@@ -243,24 +259,39 @@ void moe_combine(struct flow *f, size_t t, size_t at, size_t n)
     f->env.kern->combine(f->y + t * s->d_model + at, e, weight, m, n);
 }
 
-void moe(const struct layer_weights *L, struct flow *f, struct worker *w)
+/* The experts whose weights are there: gate, up and down. */
+static void run_wave(const struct layer_weights *L, struct flow *f, const struct layer_dials *d, struct worker *w)
 {
-    const struct layer_dials dials = dials_of(L, f);
-    flow_enter(f, w, L->il, TRACE_ROUTER);
-    router(L, f, w);
-    if (f->n > 1) flow_sync(f, w);
-    if (w->id == w->count - 1) { /* who has chosen the experts of a single token */
-        group_by_expert(f);
-        list_products(L, f, &dials);
-        count(L, f, &dials);
-    }
-    flow_sync(f, w);
     flow_enter(f, w, L->il, TRACE_EXPERTS_IN);
     products_run(&f->env, f->moe_in, f->n_moe_in, w);
-    product_ask(&f->env, f->moe_out, w);
+    if (f->n_moe_out) product_ask(&f->env, f->moe_out, w);
     flow_sync(f, w);
-    if (dials.rows_exps || dials.rows_shexp) run_kept_rows(L, f, &dials, w);
+    if (d->rows_exps || d->rows_shexp) run_kept_rows(L, f, d, w);
     flow_enter(f, w, L->il, TRACE_EXPERTS_OUT);
     products_run(&f->env, f->moe_out, f->n_moe_out, w);
     flow_sync(f, w);
+}
+
+void moe(const struct layer_weights *L, struct flow *f, struct worker *w)
+{
+    const struct layer_dials dials = dials_of(L, f);
+    const bool leads = w->id == w->count - 1; /* who has chosen the experts of a single token */
+    flow_enter(f, w, L->il, TRACE_ROUTER);
+    router(L, f, w);
+    if (f->n > 1) flow_sync(f, w);
+    if (leads) {
+        group_by_expert(f);
+        waves_layer(L, f);
+        list_wave(L, f, &dials);
+        count(L, f, &dials);
+    }
+    flow_sync(f, w);
+    for (;;) {
+        const bool last = f->waves.last; /* before the leader goes on */
+        run_wave(L, f, &dials, w);
+        if (last) break;
+        if (leads) list_wave(L, f, &dials);
+        flow_sync(f, w);
+    }
+    if (leads) waves_end(L, f);
 }

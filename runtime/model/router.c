@@ -5,7 +5,7 @@
 
 /* Ids of a hash layer. They were checked when the file was bound, but it may be cut or changed while it is mapped: a wrong id
  * becomes 0 here (the session reports the damage) instead of reaching memory that is not ours. */
-static void look_up(int32_t *ids, const struct layer_weights *L, const struct model_shape *s, int32_t token)
+void router_look_up(int32_t *ids, const struct layer_weights *L, const struct model_shape *s, int32_t token)
 {
     for (uint32_t i = 0; i < s->n_used; i++) {
         const uint32_t id = mc_load_u32(L->hash_ids + ((size_t)token * s->n_used + i) * 4);
@@ -59,7 +59,7 @@ void router(const struct layer_weights *L, struct flow *f, struct worker *w)
         int32_t *ids = f->expert_ids + t * s->n_used;
         kern_route_scores(score, f->route_logits + t * s->n_expert, s->n_expert);
         if (L->hash_ids)
-            look_up(ids, L, s, f->ids[t]);
+            router_look_up(ids, L, s, f->ids[t]);
         else
             kern_route_top(ids, score, L->router_bias, s->n_expert, s->n_used);
         kern_route_weights(weight, score, ids, s->n_used, s->expert_scale, s->expert_normalise);

@@ -1,0 +1,40 @@
+/* streaming.c - see streaming.h */
+#include "runtime/engine/streaming.h"
+
+#include "platform/os.h"
+#include "runtime/engine/resident_load.h"
+#include "topology/workers.h"
+
+bool streaming_describe(const struct model *m, const struct gguf *g, const struct weights *w, struct expert_layer *layers,
+                        struct expert_cache_options *out)
+{
+    for (uint32_t il = 0; il < m->shape.n_layer; il++) {
+        const struct matrix *const piece[EXPERT_PIECES] = {&m->layers[il].gate, &m->layers[il].up, &m->layers[il].down};
+        for (unsigned p = 0; p < EXPERT_PIECES; p++) {
+            layers[il].tensor_idx[p] = weights_tensor_of(w, piece[p]->data);
+            layers[il].bytes[p] = (size_t)(matrix_bytes(piece[p]) / piece[p]->count);
+            if (layers[il].tensor_idx[p] == gguf_n_tensors(g)) return false;
+        }
+    }
+    out->layers = layers;
+    out->n_layers = m->shape.n_layer;
+    out->n_expert = m->shape.n_expert;
+    out->n_used = m->shape.n_used;
+    return true;
+}
+
+enum mc_code streaming_open(const struct expert_cache_options *opt, const struct gguf *g, const struct weights *w,
+                            struct workers *team, struct expert_cache **out, double *touch_s, struct mc_err *err)
+{
+    struct expert_cache *c = NULL;
+    const uint64_t start = os_clock_ns();
+    enum mc_code code = expert_cache_create(g, opt, &c, err);
+    if (!code) code = resident_touch_region(expert_cache_region(c), team, err);
+    *touch_s = (double)(os_clock_ns() - start) * 1e-9;
+    if (!code) code = expert_cache_start(c, w, err);
+    if (code)
+        expert_cache_destroy(c);
+    else
+        *out = c;
+    return code;
+}
