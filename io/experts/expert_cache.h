@@ -21,10 +21,10 @@ struct expert_layer {
 struct expert_cache_options {
     const struct expert_layer *layers; /* [n_layers], copied */
     unsigned n_layers, n_expert;
-    unsigned n_used;     /* experts that one token uses in a layer */
-    uint64_t bytes;      /* of all slots */
-    enum weights_io io;  /* AUTO, URING, PREAD */
-    double half_life;    /* of expert_rank; 0: the default */
+    unsigned n_used;    /* experts that one token uses in a layer */
+    uint64_t bytes;     /* of all slots */
+    enum weights_io io; /* AUTO, URING, PREAD */
+    double half_life;   /* of expert_rank; 0: the default */
     enum os_hugepages huge;
     const struct stream_fault *fault; /* NULL but in tests */
     /* Told of every demand, for recordings; NULL but in tests and tools. */
@@ -88,11 +88,11 @@ struct expert_cache_facts {
 void expert_cache_facts_get(const struct expert_cache *c, struct expert_cache_facts *out);
 
 struct expert_counts {
-    uint64_t hits, misses;           /* demands: in memory; not (or not yet, when a wish had begun it) */
-    uint64_t bytes_read, busy_ns;    /* of the disk; busy: while at least one read was in flight */
-    uint64_t stall_ns;               /* of expert_wait */
-    uint64_t guesses, guesses_used;  /* uncertain wishes that were read; and then demanded before they were evicted */
-    uint64_t retries;                /* reads that failed once */
+    uint64_t hits, misses;          /* demands: in memory; not (or not yet, when a wish had begun it) */
+    uint64_t bytes_read, busy_ns;   /* of the disk; busy: while at least one read was in flight */
+    uint64_t stall_ns;              /* of expert_wait */
+    uint64_t guesses, guesses_used; /* uncertain wishes that were read; and then demanded before they were evicted */
+    uint64_t retries;               /* reads that failed once */
 };
 void expert_cache_counts_get(const struct expert_cache *c, struct expert_counts *out);
 /* Of one layer: hits and misses. */

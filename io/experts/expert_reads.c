@@ -48,7 +48,7 @@ struct expert_reads {
     unsigned n_free;
     uint32_t free[READS];
     struct flight flight[READS];
-    uint64_t bytes; /* landed */
+    uint64_t bytes;  /* landed */
     uint64_t probed; /* blocks looked at by measurements so far: each goes on where the last one stopped, for there may be
                         caches below this system */
     struct {

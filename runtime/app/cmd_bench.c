@@ -11,6 +11,7 @@
 #include "runtime/app/model.h"
 #include "runtime/app/options.h"
 #include "runtime/app/progress.h"
+#include "runtime/app/streaming_out.h"
 #include "runtime/engine/engine.h"
 
 #include <math.h>
@@ -98,19 +99,13 @@ static enum mc_code prefill(struct bench *b, uint32_t n, double *seconds, struct
     return code ? code : check_interrupt(err);
 }
 
-/* Adds what streaming did in between. */
+/* Adds what streaming did since `before`. */
 static void add_streamed(struct streamed *to, const struct engine *e, const struct engine_streaming *before, double seconds)
 {
     struct engine_streaming now;
     engine_streaming_get(e, &now);
-    to->n.hits += now.hits - before->hits;
-    to->n.misses += now.misses - before->misses;
-    to->n.bytes_read += now.bytes_read - before->bytes_read;
-    to->n.busy_s += now.busy_s - before->busy_s;
-    to->n.stall_s += now.stall_s - before->stall_s;
-    to->n.guesses += now.guesses - before->guesses;
-    to->n.guesses_used += now.guesses_used - before->guesses_used;
-    to->n.retries += now.retries - before->retries;
+    now = streaming_since(&now, before);
+    to->n = streaming_sum(&to->n, &now);
     to->seconds += seconds;
 }
 
@@ -222,6 +217,20 @@ static double huge_share(const struct bench *b)
     return (double)huge / (double)(huge + b->facts.pages_normal_bytes);
 }
 
+static double stream_disk_gb_s(const struct bench *b)
+{
+    return (b->stream_disk_gb_s[0] + b->stream_disk_gb_s[1]) / 2;
+}
+
+static void json_streamed(struct json_out *j, const char *key, const struct bench *b, const struct streamed *s)
+{
+    json_out_object(j, key);
+    streaming_json(j, &s->n);
+    json_out_num(j, "seconds", s->seconds);
+    json_out_num(j, "disk_share", streaming_gb_s(&s->n) / stream_disk_gb_s(b));
+    json_out_object_end(j);
+}
+
 static enum mc_code print_json(const struct bench *b, const struct summary *s, struct mc_err *err)
 {
     struct json_out j;
@@ -253,6 +262,22 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
         json_out_uint(&j, "mem_bw_buffer_bytes", memory_reader_bytes(b->memory));
         json_out_num(&j, "bus_share", s->read_gb_s / s->memory_gb_s);
     }
+    if (b->session && b->facts.streams) {
+        json_out_object(&j, "streaming");
+        json_out_uint(&j, "expert_cache_bytes", b->facts.expert_cache_bytes);
+        json_out_uint(&j, "expert_all_bytes", b->facts.expert_all_bytes);
+        json_out_num(&j, "disk_gb_s", stream_disk_gb_s(b));
+        if (b->n_prefill) json_streamed(&j, "prefill", b, &b->prefilled);
+        if (b->n_decode) json_streamed(&j, "decode", b, &b->decoded);
+        json_out_array(&j, "layer_hit_rate");
+        for (uint32_t il = 0; il < engine_shape(b->engine)->n_layer; il++) {
+            uint64_t hits, misses;
+            engine_streaming_layer(b->engine, il, &hits, &misses);
+            json_out_num(&j, NULL, (double)hits / (double)(hits + misses));
+        }
+        json_out_array_end(&j);
+        json_out_object_end(&j);
+    }
     json_out_num(&j, "load_s", b->load_s);
     json_out_num(&j, "load_gb_s", s->load_gb_s);
     json_out_text(&j, "io", b->facts.io);
@@ -271,14 +296,15 @@ static enum mc_code print_json(const struct bench *b, const struct summary *s, s
 
 static void print_streamed(const char *name, const struct bench *b, const struct streamed *s)
 {
-    const double raw = (b->stream_disk_gb_s[0] + b->stream_disk_gb_s[1]) / 2, gb_s = (double)s->n.bytes_read * 1e-9 / s->n.busy_s;
-    printf("%s  %.1f %% of the experts were in memory; %.2f GB read at %.2f GB/s (%.1f %% of the disk), busy %.1f %% of the time; "
-           "computing waited %.1f %%\n",
-           name, 100 * (double)s->n.hits / (double)(s->n.hits + s->n.misses), (double)s->n.bytes_read * 1e-9, gb_s,
-           100 * gb_s / raw, 100 * s->n.busy_s / s->seconds, 100 * s->n.stall_s / s->seconds);
+    const double gb_s = streaming_gb_s(&s->n);
+    printf("  %-14s %.1f %% of the experts were in memory; %.2f GB read at %.2f GB/s, %.1f %% of the disk\n", name,
+           100 * streaming_hit_rate(&s->n), (double)s->n.bytes_read * 1e-9, gb_s, 100 * gb_s / stream_disk_gb_s(b));
+    printf("  %-14s the disk was busy %.1f %% of the time, computing waited for it %.1f %%", "",
+           1e-7 * (double)s->n.busy_ns / s->seconds, 1e-7 * (double)s->n.stall_ns / s->seconds);
     if (s->n.guesses)
-        printf("  guessed        %llu experts read before they were asked for, %.1f %% of them used\n",
-               (unsigned long long)s->n.guesses, 100 * (double)s->n.guesses_used / (double)s->n.guesses);
+        printf("; of %llu guessed experts %.1f %% were used", (unsigned long long)s->n.guesses,
+               100 * (double)s->n.guesses_used / (double)s->n.guesses);
+    printf("\n");
 }
 
 enum { CACHED_BYTES = 64 << 20 }; /* the caches of an ordinary machine hold this much */
@@ -314,12 +340,12 @@ static void print_table(const struct bench *b, const struct summary *s)
         else
             printf("memory           not measured: too little of it is free\n");
     }
-    if (b->facts.streams) {
+    if (b->session && b->facts.streams) {
         printf("expert cache     %.1f MB of %.1f MB; disk %.2f GB/s in slices (%.2f before, %.2f after)\n",
-               (double)b->facts.expert_cache_bytes * 1e-6, (double)b->facts.expert_all_bytes * 1e-6,
-               (b->stream_disk_gb_s[0] + b->stream_disk_gb_s[1]) / 2, b->stream_disk_gb_s[0], b->stream_disk_gb_s[1]);
-        if (b->n_prefill) print_streamed("  prefill      ", b, &b->prefilled);
-        if (b->n_decode) print_streamed("  decode       ", b, &b->decoded);
+               (double)b->facts.expert_cache_bytes * 1e-6, (double)b->facts.expert_all_bytes * 1e-6, stream_disk_gb_s(b),
+               b->stream_disk_gb_s[0], b->stream_disk_gb_s[1]);
+        if (b->n_prefill) print_streamed("prefill", b, &b->prefilled);
+        if (b->n_decode) print_streamed("decode", b, &b->decoded);
     }
     printf("loading          %.3f s, %.2f GB/s, by %s%s\n", b->load_s, s->load_gb_s, b->facts.io,
            b->facts.io_from_cache ? ", what the file cache held from there"

@@ -8,6 +8,7 @@
 #include "runtime/app/json_out.h"
 #include "runtime/app/model.h"
 #include "runtime/app/options.h"
+#include "runtime/app/streaming_out.h"
 #include "runtime/app/talk.h"
 
 #include <stdio.h>
@@ -88,6 +89,11 @@ static enum mc_code print_json(const struct talk *t, const struct output *out, c
     json_out_text(&j, "finish_reason", talk_finish_name(r->finish));
     json_out_num(&j, "prefill_tok_s", talk_prefill_rate(r));
     json_out_num(&j, "decode_tok_s", talk_decode_rate(r));
+    if (r->streamed.hits + r->streamed.misses) {
+        json_out_object(&j, "streaming");
+        streaming_json(&j, &r->streamed);
+        json_out_object_end(&j);
+    }
     json_out_uint(&j, "seed", t->seed);
     json_out_array(&j, "token_ids");
     for (size_t i = 0; i < r->generated.n; i++) json_out_int(&j, NULL, r->generated.ids[i]);

@@ -13,7 +13,7 @@
     "  --ctx N  context tokens    --batch N  prompt tokens per chunk (2048)\n"                                                 \
     "  --kv f32|f16|q8  cache (f16)    --arith fast|exact    --io auto|mmap|uring|pread\n"                                     \
     "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed  weights in memory\n"                                        \
-    "  --hugepages auto|off|thp|2m|1g    --memory SIZE  ceiling    --expert-cache SIZE\n"                                       \
+    "  --hugepages auto|off|thp|2m|1g    --memory SIZE  ceiling    --expert-cache SIZE\n"                                      \
     "  --numa auto|local|interleave|mirror  weights on machines with memory nodes\n"                                           \
     "Less than the whole model: --moe-top-k K  --moe-inner-k K in --moe-band A:B\n"                                            \
     "  --moe-min-weight W  --moe-rescale none|l1|l2|rho=R  --moe-scope decode|all\n"                                           \

@@ -6,6 +6,7 @@
 #include "runtime/app/options.h"
 #include "runtime/app/output.h"
 #include "runtime/app/progress.h"
+#include "runtime/app/streaming_out.h"
 #include "runtime/app/talk_control.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/sampler.h"
@@ -192,6 +193,8 @@ enum mc_code talk_answer(struct talk *t, const struct token_list *prompt, bool i
     memset(r, 0, sizeof *r);
     token_list_init(&r->generated);
     struct writer w;
+    struct engine_streaming before;
+    engine_streaming_get(t->engine, &before);
     enum mc_code code = writer_open(&w, t, in_reasoning, raw, sink, err);
     if (!code) code = prefill(t, prompt, r, err);
     if (code == MC_ECANCELLED)
@@ -200,6 +203,8 @@ enum mc_code talk_answer(struct talk *t, const struct token_list *prompt, bool i
         code = decode(t, &w, r, err);
     if (!code) code = writer_finish(&w, r->finish, err);
     writer_close(&w);
+    engine_streaming_get(t->engine, &r->streamed);
+    r->streamed = streaming_since(&r->streamed, &before);
     return code;
 }
 
@@ -236,6 +241,18 @@ void talk_print_stats(const struct talk *t, const struct talk_result *r)
     if (r->n_decoded) fprintf(stderr, ", %.1f tok/s", talk_decode_rate(r));
     fprintf(stderr, "; %s; context %u of %u\n", talk_finish_name(r->finish), (unsigned)session_position(t->session),
             (unsigned)session_capacity(t->session));
+    const struct engine_streaming *const n = &r->streamed;
+    if (n->hits + n->misses == 0) return;
+    struct engine_facts f;
+    engine_facts_get(t->engine, &f);
+    fprintf(stderr, "modchip: experts %.1f %% in memory, %.2f GB read", 100 * streaming_hit_rate(n),
+            (double)n->bytes_read * 1e-9);
+    if (n->bytes_read) fprintf(stderr, " at %.2f GB/s", streaming_gb_s(n));
+    if (n->bytes_read && f.expert_disk_gb_s > 0)
+        fprintf(stderr, " (%.0f %% of the disk)", 100 * streaming_gb_s(n) / f.expert_disk_gb_s);
+    fprintf(stderr, ", waited %.2f s", (double)n->stall_ns * 1e-9);
+    if (n->guesses) fprintf(stderr, ", guesses %.0f %% right", 100 * (double)n->guesses_used / (double)n->guesses);
+    fprintf(stderr, "\n");
 }
 
 void talk_reasoning_show(struct talk_reasoning_view *v, struct mc_span text)

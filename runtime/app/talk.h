@@ -6,6 +6,7 @@
 
 #include "platform/base/bytes.h"
 #include "platform/base/err.h"
+#include "runtime/engine/engine.h"
 #include "runtime/text/chat_form.h"
 #include "runtime/text/tokenizer.h"
 
@@ -36,6 +37,7 @@ struct talk_result {
     struct token_list generated; /* the end token included */
     size_t n_decoded;            /* forward passes after the prompt */
     double prefill_s, decode_s;
+    struct engine_streaming streamed; /* by all of it; zeros where nothing is streamed */
 };
 
 /* Text arrives here, whole code points; either may be NULL. */

@@ -135,6 +135,21 @@ static void write_control(const struct talk_control *c, struct json_out *j)
     }
 }
 
+static void write_streaming(const struct talk_control *c, const struct engine_facts *f, struct json_out *j)
+{
+    struct engine_streaming s;
+    engine_streaming_get(c->engine, &s);
+    json_out_uint(j, "expert_hits_total", s.hits);
+    json_out_uint(j, "expert_misses_total", s.misses);
+    json_out_uint(j, "expert_bytes_read_total", s.bytes_read);
+    json_out_num(j, "expert_wait_seconds_total", (double)s.stall_ns * 1e-9);
+    json_out_num(j, "expert_disk_busy_seconds_total", (double)s.busy_ns * 1e-9);
+    json_out_num(j, "expert_disk_gb_s_measured", f->expert_disk_gb_s);
+    json_out_uint(j, "expert_guesses_total", s.guesses);
+    json_out_uint(j, "expert_guesses_used_total", s.guesses_used);
+    json_out_uint(j, "expert_cache_bytes", f->expert_cache_bytes);
+}
+
 static void write_stats(void *user, struct json_out *j)
 {
     const struct talk_control *const c = user;
@@ -163,6 +178,7 @@ static void write_stats(void *user, struct json_out *j)
     json_out_uint(j, "weight_bytes_total", n.steps_decoded * token_bytes - n.bytes_saved);
     json_out_uint(j, "kv_tokens", get(&c->position));
     json_out_uint(j, "kv_capacity_tokens", c->n_ctx);
+    if (f.streams) write_streaming(c, &f, j);
     json_out_uint(j, "resident_bytes", f.pages_1g_bytes + f.pages_2m_bytes + f.pages_thp_bytes + f.pages_normal_bytes);
     json_out_uint(j, "hugepage_bytes", f.pages_1g_bytes + f.pages_2m_bytes + f.pages_thp_bytes);
     write_moe(c, j);

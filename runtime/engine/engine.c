@@ -168,16 +168,18 @@ enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, str
  * will come, and so will the tokenizer, stacks and buffers. */
 static enum mc_code ceiling_of(const struct engine_options *opt, uint64_t session_bytes, uint64_t *out, struct mc_err *err)
 {
-    const uint64_t held = os_rss_peak_bytes(), slack = ((uint64_t)CEILING_SLACK_MIB << 20) + (opt->memory_bytes >> CEILING_SLACK_SHIFT);
+    const uint64_t held = os_rss_peak_bytes(),
+                   slack = ((uint64_t)CEILING_SLACK_MIB << 20) + (opt->memory_bytes >> CEILING_SLACK_SHIFT);
     const uint64_t taken = held + session_bytes + slack;
     *out = UINT64_MAX;
     if (!opt->memory_bytes) return MC_OK;
     if (taken >= opt->memory_bytes)
-        return mc_fail(err, MC_ENOMEM, 0,
-                       "--memory: %llu MiB are too few: the session takes %llu MiB (--ctx, --batch), the program %llu MiB; weights "
-                       "come on top",
-                       (unsigned long long)(opt->memory_bytes >> 20), (unsigned long long)(session_bytes >> 20),
-                       (unsigned long long)((held + slack) >> 20));
+        return mc_fail(
+            err, MC_ENOMEM, 0,
+            "--memory: %llu MiB are too few: the session takes %llu MiB (--ctx, --batch), the program %llu MiB; weights "
+            "come on top",
+            (unsigned long long)(opt->memory_bytes >> 20), (unsigned long long)(session_bytes >> 20),
+            (unsigned long long)((held + slack) >> 20));
     *out = opt->memory_bytes - taken;
     return MC_OK;
 }
@@ -383,12 +385,21 @@ void engine_counts_get(const struct engine *e, struct engine_counts *out)
     for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
 }
 
+void engine_streaming_publish(struct engine *e)
+{
+    struct expert_counts n;
+    if (!e->experts) return;
+    expert_cache_counts_get(e->experts, &n);
+    const uint64_t now[] = {n.hits, n.misses, n.bytes_read, n.busy_ns, n.stall_ns, n.guesses, n.guesses_used, n.retries};
+    for (size_t i = 0; i < ARRAY_LEN(now); i++) atomic_store_explicit(&e->streamed[i], now[i], memory_order_relaxed);
+}
+
 void engine_streaming_get(const struct engine *e, struct engine_streaming *out)
 {
-    struct expert_counts n = {0};
-    if (e->experts) expert_cache_counts_get(e->experts, &n);
-    *out = (struct engine_streaming){n.hits,  n.misses, n.bytes_read,  (double)n.busy_ns * 1e-9, (double)n.stall_ns * 1e-9,
-                                     n.guesses, n.guesses_used, n.retries};
+    uint64_t *const to[] = {&out->hits,     &out->misses,  &out->bytes_read,   &out->busy_ns,
+                            &out->stall_ns, &out->guesses, &out->guesses_used, &out->retries};
+    _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->streamed), "every counter has its place");
+    for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->streamed[i], memory_order_relaxed);
 }
 
 void engine_streaming_layer(const struct engine *e, uint32_t layer, uint64_t *hits, uint64_t *misses)

@@ -85,10 +85,10 @@ struct engine_facts {
     bool io_from_cache;    /* except for what the cache held */
     const char *numa;      /* what --numa auto became */
     double load_s;
-    bool streams;                  /* the routed experts are read while the model runs, */
-    uint64_t expert_cache_bytes;   /* into memory of this size, */
-    uint64_t expert_all_bytes;     /* of which all of them would need this */
-    double expert_disk_gb_s;       /* of a short probe; 0: not measured */
+    bool streams;                /* the routed experts are read while the model runs, */
+    uint64_t expert_cache_bytes; /* into memory of this size, */
+    uint64_t expert_all_bytes;   /* of which all of them would need this */
+    double expert_disk_gb_s;     /* of a short probe; 0: not measured */
 };
 
 /* Errors: MC_EIO, MC_EFORMAT, MC_EUNSUPPORTED naming key or tensor, MC_ENOMEM, MC_EARG for a bad option,
@@ -120,17 +120,17 @@ void engine_counts_get(const struct engine *e, struct engine_counts *out);
 /* Bytes of up that the settings `rows_exps` and `rows_shexp` can save of a token, in the layout in force. */
 uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp);
 
-/* What streaming has done since the engine was opened; all 0 where it does not stream. Between calls of sessions only. */
+/* What streaming has done since the engine was opened, as of the last chunk; all 0 where it does not stream. Any thread. */
 struct engine_streaming {
-    uint64_t hits, misses;              /* uses of an expert by a token or a chunk: it was in memory, or not */
-    uint64_t bytes_read;                /* of the file */
-    double busy_s;                      /* while the disk was asked for something */
-    double stall_s;                     /* while computing waited for it */
-    uint64_t guesses, guesses_used;     /* experts that were read because they were likely; those that were used then */
-    uint64_t retries;                   /* reads that failed once */
+    uint64_t hits, misses;          /* uses of an expert by a token or a chunk: it was in memory, or not */
+    uint64_t bytes_read;            /* of the file */
+    uint64_t busy_ns;               /* while the disk was asked for something */
+    uint64_t stall_ns;              /* while computing waited for it */
+    uint64_t guesses, guesses_used; /* experts that were read because they were likely; those that were used then */
+    uint64_t retries;               /* reads that failed once */
 };
 void engine_streaming_get(const struct engine *e, struct engine_streaming *out);
-/* Of one layer, 0 .. n_layer-1. */
+/* Of one layer, 0 .. n_layer-1. Between calls of sessions only. */
 void engine_streaming_layer(const struct engine *e, uint32_t layer, uint64_t *hits, uint64_t *misses);
 /* What the disk gives in reads like those of experts, measured now with `bytes` of them; the cache is empty afterwards. GB/s;
  * 0 where nothing is streamed. */

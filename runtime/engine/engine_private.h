@@ -18,14 +18,16 @@ struct engine {
     struct model model;
     struct resident resident;
     struct expert_cache *experts; /* NULL: the routed experts are not streamed */
+    /* struct engine_streaming in the order of its members, published by the thread that runs a session (relaxed). */
+    _Atomic uint64_t streamed[8];
     struct workers *team;
     struct settings_box *settings;
     /* struct engine_counts in the order of its members; added to by the thread that runs a session, read by any (relaxed). */
     _Atomic uint64_t counts[9];
     struct engine_facts facts;
     bool exact;
-    bool bound;   /* model is bound */
-    bool ceiling; /* memory_bytes was given: the file cache counts */
+    bool bound;           /* model is bound */
+    bool ceiling;         /* memory_bytes was given: the file cache counts */
     uint32_t rows_mapped; /* rows of mapped tables that tokens have read since they were forgotten */
 };
 
@@ -39,6 +41,9 @@ struct session {
     engine_progress_fn progress;
     void *progress_user;
 };
+
+/* After a chunk. */
+void engine_streaming_publish(struct engine *e);
 
 /* The part of engine_open that neither starts a thread nor copies a weight: kernels, file, mapped weights, every shape checked,
  * bytes counted. *e is zeroed memory; engine_close undoes it, also after a failure. */

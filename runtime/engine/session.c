@@ -272,6 +272,7 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
         if (!code) code = deliver(s, l, err);
     }
     settings_box_end(s->engine->settings);
+    engine_streaming_publish(s->engine);
     if (code) {
         kv_cache_give_up(&s->kv, n);
         return code;

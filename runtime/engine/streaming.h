@@ -16,7 +16,6 @@ bool streaming_describe(const struct model *m, const struct gguf *g, const struc
 /* Creates the cache, makes its memory present by the whole team and finds the best way of reading; *touch_s: how long the
  * memory took. Errors: those of expert_cache_create, os_region_touch and expert_cache_start. */
 MC_MUST_CHECK enum mc_code streaming_open(const struct expert_cache_options *opt, const struct gguf *g, const struct weights *w,
-                                          struct workers *team, struct expert_cache **out, double *touch_s,
-                                          struct mc_err *err);
+                                          struct workers *team, struct expert_cache **out, double *touch_s, struct mc_err *err);
 
 #endif

@@ -22,12 +22,12 @@ struct expert_waves {
     float *guess_logits;        /* [E] the next layer's router on this layer's input */
     float *guess_scores;
     int32_t guess[MODEL_USED_MAX]; /* experts that it would choose */
-    uint32_t n_guess;  /* 0: nobody has guessed for the layer at hand */
-    bool guessing;     /* guess_logits are being made in this layer */
-    uint32_t n_waves;  /* of this layer so far */
-    bool first, last;  /* the wave at hand; after the last nothing is left */
-    bool failed;       /* an expert could not be read: the rest of the chunk is worthless */
-    uint64_t n_guessed, n_right; /* experts guessed, and those chosen then, whether or not anything had to be read */
+    uint32_t n_guess;              /* 0: nobody has guessed for the layer at hand */
+    bool guessing;                 /* guess_logits are being made in this layer */
+    uint32_t n_waves;              /* of this layer so far */
+    bool first, last;              /* the wave at hand; after the last nothing is left */
+    bool failed;                   /* an expert could not be read: the rest of the chunk is worthless */
+    uint64_t n_guessed, n_right;   /* experts guessed, and those chosen then, whether or not anything had to be read */
 };
 
 /* A chunk begins: experts that are known from its tokens (hash layers) are asked for. */

@@ -133,7 +133,8 @@ static void list_shared(const struct layer_weights *L, struct flow *f, const str
     const uint32_t slots = s->n_used + 1; /* of a token */
     const size_t h_off = (size_t)s->n_used * s->d_expert, h_stride = (size_t)slots * s->d_expert;
     const struct product up = product_of(&L->up_shared, &f->u, f->up + h_off, h_stride, f->n);
-    list_pair(f, product_of(&L->gate_shared, &f->u, f->h.f + h_off, h_stride, f->n), up, d->rows_shexp, s->n_used, &f->gated[1]);
+    list_pair(f, product_of(&L->gate_shared, &f->u, f->h.f + h_off, h_stride, f->n), up, d->rows_shexp, s->n_used,
+              &f->gated[1]);
     struct product *out = &f->moe_out[f->n_moe_out++];
     *out = product_of(&L->down_shared, &f->h, f->expert_out + (size_t)s->n_used * s->d_model, (size_t)slots * s->d_model, f->n);
     out->x_first = s->n_used;

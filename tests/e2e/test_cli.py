@@ -731,7 +731,33 @@ class Machine(Cli):
         self.refused(2, "0 bytes", "plan", "--memory", "0")
         self.refused(2, "--ctx 5000", "plan", "--ctx", "5000")
         self.assertEqual(self.json("plan", "--json", "--config", self.write("conf", "memory = 1G\n"))["memory_bytes"], 1 << 30)
-        self.refused(2, "memory is not in this version", "run", "-p", "x", "--config", self.path("conf"))
+
+
+class Streaming(Cli):
+    """Routed experts that do not fit are read while the model runs; the answers are the same."""
+
+    def test_answers_are_the_same(self):
+        run = ["run", "--json", "-p", "Count to 7.", "--temp", "0", "-n", "24", "--ctx", "300"]
+        whole = self.json(*run)
+        for more in (["--expert-cache", "2M"], ["--expert-cache", "1900K", "-t", "1", "--io", "pread"], ["--expert-cache", "2M", "--batch", "3"]):
+            got = self.json(*run, *more)
+            self.assertEqual(got["text"], whole["text"], more)
+            self.assertGreater(got["streaming"]["bytes_read"], 0)
+            self.assertGreater(got["streaming"]["misses"], 0)
+        self.assertNotIn("streaming", whole)
+        self.assertNotIn("streaming", self.json(*run, "--memory", "2G"))
+
+    def test_bench_shows_the_disk(self):
+        got = self.json("bench", "--json", "-p", "16", "-n", "8", "-r", "1", "--expert-cache", "2M")["streaming"]
+        self.assertLess(got["expert_cache_bytes"], got["expert_all_bytes"])
+        for part in (got["prefill"], got["decode"]):
+            self.assertTrue(0 <= part["hit_rate"] <= 1)
+            self.assertGreaterEqual(part["stall_s"], 0)
+
+    def test_refusals(self):
+        self.refused(1, "--memory: 50 MiB are too few", "run", "-p", "x", "--memory", "50M")
+        self.refused(2, "this model needs at least", "run", "-p", "x", "--expert-cache", "1K")
+        self.refused(2, "--io mmap", "run", "-p", "x", "--io", "mmap", "--expert-cache", "2M")
 
 
 class Settings(Cli):
@@ -853,7 +879,6 @@ class Settings(Cli):
         self.refused(2, "unknown command 'frobnicate'", "frobnicate")
         for name in ("serve", "tune", "repack"):
             self.refused(2, f"{name} is not in this version", name, "--whatever")
-        self.refused(2, "--memory is not in this version", "run", "--memory", "1G", "-p", "x")
         self.refused(2, "unknown option --nonsense", "run", "--nonsense")
         self.refused(2, "unexpected argument 'junk'", "run", "-p", "x", "junk")
         self.refused(2, "--ctx 5000", "run", "--ctx", "5000", "-p", "x")

@@ -24,8 +24,8 @@ static void model_file(const char *model, char path[512])
 }
 
 /* share 0: the least cache, 1: all but one byte. fault: NULL or a disk. */
-static struct engine *streaming_engine(const char *model, double share, unsigned threads, const char *io, enum engine_arith arith,
-                                       const struct stream_fault *fault)
+static struct engine *streaming_engine(const char *model, double share, unsigned threads, const char *io,
+                                       enum engine_arith arith, const struct stream_fault *fault)
 {
     char path[512];
     struct mc_err err = {0};
@@ -84,8 +84,8 @@ static float *run(struct engine *e, const int32_t *ids, uint32_t n_batch)
     return out;
 }
 
-static void compare(const char *model, double share, unsigned threads, const char *io, uint32_t n_batch, enum engine_arith arith,
-                    const struct moe_settings *dials)
+static void compare(const char *model, double share, unsigned threads, const char *io, uint32_t n_batch,
+                    enum engine_arith arith, const struct moe_settings *dials)
 {
     struct engine *plain = fixture_engine(model, arith, "auto", threads);
     struct engine *e = streaming_engine(model, share, threads, io, arith, NULL);
@@ -128,7 +128,8 @@ static void test_bits_by_threads_and_chunks(void **state)
     (void)state;
     static const uint32_t chunks[] = {1, 7, 64};
     for (unsigned threads = 1; threads <= 3; threads++)
-        for (unsigned i = 0; i < ARRAY_LEN(chunks); i++) compare("nano-quant", 0.1, threads, "auto", chunks[i], ENGINE_FAST, NULL);
+        for (unsigned i = 0; i < ARRAY_LEN(chunks); i++)
+            compare("nano-quant", 0.1, threads, "auto", chunks[i], ENGINE_FAST, NULL);
     compare("nano", 0.1, 2, "auto", 16, ENGINE_EXACT, NULL);
     compare("nano-f16", 0, 2, "auto", 16, ENGINE_FAST, NULL);
 }
@@ -178,7 +179,8 @@ static void test_a_dead_disk_ends_one_call(void **state)
     struct engine *e = streaming_engine("tiny", 0, 2, "auto", ENGINE_FAST, &fault);
     const uint32_t v = engine_shape(e)->n_vocab;
     int32_t *ids = fixture_tokens(N_PROMPT + N_DECODE, v, 5);
-    struct session *s = fixture_session(e, N_PROMPT + N_DECODE, 8, KERN_KV_F32), *p = fixture_session(plain, N_PROMPT + N_DECODE, 8, KERN_KV_F32);
+    struct session *s = fixture_session(e, N_PROMPT + N_DECODE, 8, KERN_KV_F32),
+                   *p = fixture_session(plain, N_PROMPT + N_DECODE, 8, KERN_KV_F32);
     fixture_append(s, ids, 16);
     fixture_append(p, ids, 16);
     atomic_store(&disk.per_mille[0], 1000);
@@ -221,7 +223,8 @@ static void test_soak(void **state)
         struct disk disk = {.seed = x, .per_mille = {0, 100, 100, 2}};
         const struct stream_fault fault = {answer, &disk};
         x = x * 1664525u + 1013904223u;
-        struct engine *e = streaming_engine("tiny", (x >> 8) % 100 / 100.0, 1 + x % 3, x & 4096 ? "pread" : "auto", ENGINE_FAST, &fault);
+        struct engine *e =
+            streaming_engine("tiny", (x >> 8) % 100 / 100.0, 1 + x % 3, x & 4096 ? "pread" : "auto", ENGINE_FAST, &fault);
         struct session *s = fixture_session(e, N_PROMPT + N_DECODE, 1 + (x >> 20) % 16, KERN_KV_F32);
         for (unsigned round = 0; round < 4; round++, done += N_PROMPT + N_DECODE) {
             atomic_store(&disk.per_mille[0], (x >> 5) % 8 ? 60 : 0);
@@ -279,9 +282,12 @@ static void test_ceilings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_by_size_and_reader), cmocka_unit_test(test_bits_by_threads_and_chunks),
-        cmocka_unit_test(test_bits_with_dials),         cmocka_unit_test(test_a_dead_disk_ends_one_call),
-        cmocka_unit_test(test_soak),                    cmocka_unit_test(test_ceilings),
+        cmocka_unit_test(test_bits_by_size_and_reader),
+        cmocka_unit_test(test_bits_by_threads_and_chunks),
+        cmocka_unit_test(test_bits_with_dials),
+        cmocka_unit_test(test_a_dead_disk_ends_one_call),
+        cmocka_unit_test(test_soak),
+        cmocka_unit_test(test_ceilings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static int64_t answer(void *user, uint64_t off, int64_t result)
         return result > 2 * OS_READ_ALIGN ? result / 2 + 100 : result;
     case STUTTER:
         return call % 3 ? result : -11; /* EAGAIN */
-    case FAILS_ONCE: /* the second attempt comes long before the next number */
+    case FAILS_ONCE:                    /* the second attempt comes long before the next number */
         return call % 101 == 3 ? -5 : result;
     case BROKEN:
         return there ? -5 : result;
@@ -340,8 +340,7 @@ static void test_rank_is_the_sum_it_stands_for(void **state)
             assert_true(rank.worth[at[0]] <= rank.worth[at[i]]);
         }
     }
-    for (unsigned e = 0; e < N; e++)
-        assert_true(fabs(exp2(rank.worth[e] - rank.now) - sum[e]) <= 1e-9 * (1 + sum[e]));
+    for (unsigned e = 0; e < N; e++) assert_true(fabs(exp2(rank.worth[e] - rank.now) - sum[e]) <= 1e-9 * (1 + sum[e]));
     while (h.n) { /* least first */
         const uint32_t e = at[0];
         expert_heap_remove(&h, e);
@@ -353,9 +352,12 @@ static void test_rank_is_the_sum_it_stands_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_size_and_way_gives_the_file), cmocka_unit_test(test_hot_experts_stay),
-        cmocka_unit_test(test_borrowed_ones_are_never_evicted),   cmocka_unit_test(test_bad_disks),
-        cmocka_unit_test(test_too_little_is_refused),             cmocka_unit_test(test_rank_is_the_sum_it_stands_for),
+        cmocka_unit_test(test_every_size_and_way_gives_the_file),
+        cmocka_unit_test(test_hot_experts_stay),
+        cmocka_unit_test(test_borrowed_ones_are_never_evicted),
+        cmocka_unit_test(test_bad_disks),
+        cmocka_unit_test(test_too_little_is_refused),
+        cmocka_unit_test(test_rank_is_the_sum_it_stands_for),
     };
     make_file();
     return cmocka_run_group_tests(tests, NULL, NULL);
