@@ -170,7 +170,7 @@ static void test_what_is_not_in_this_version_is_said_so(void **state)
         refuse(&(struct given){.argv = {later[i]}}, CMD_PPL, "not in this version");
     }
     refuse(&(struct given){.argv = {"--io", "tape"}}, CMD_RUN, "none of auto|mmap|uring|pread");
-    refuse(&(struct given){.env = {"MODCHIP_CONTROL=x"}}, CMD_RUN, "MODCHIP_CONTROL");
+    refuse(&(struct given){.env = {"MODCHIP_EXPERT_CACHE=1G"}}, CMD_RUN, "MODCHIP_EXPERT_CACHE");
     refuse(&(struct given){.config = "memory = 4G\n", .argv = {"--config", CONFIG}}, CMD_RUN,
            ":1: memory is not in this version");
 }
