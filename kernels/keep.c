@@ -66,15 +66,24 @@ void kern_keep_rows(struct kern_kept *out, const float *s, size_t n, size_t m)
     for (size_t i = 0; i < n; i++)
         key[i] = (int32_t)(f32_bits(square[i]) & 0x7FFFFFFF); /* order of floats that are not negative */
     const int32_t t = threshold_of(key, n, m);
-    size_t ties = m; /* how many of those equal to the threshold stay */
-    for (size_t i = 0; i < n; i++) ties -= key[i] > t;
-    out->bits[0] = out->bits[1] = 0;
+    uint64_t above[2] = {0}, equal[2] = {0}; /* without branches: half of them would go the wrong way */
+    size_t ties = m;                         /* how many of those equal to the threshold stay: the first ones */
     for (size_t i = 0; i < n; i++) {
-        if (key[i] < t || (key[i] == t && ties == 0)) continue;
-        ties -= key[i] == t;
-        out->bits[i / 64] |= UINT64_C(1) << i % 64;
-        kept[i] = square[i];
+        above[i / 64] |= (uint64_t)(key[i] > t) << i % 64;
+        equal[i / 64] |= (uint64_t)(key[i] == t) << i % 64;
     }
+    for (size_t i = 0; i < n; i++) kept[i] = key[i] >= t ? square[i] : 0;
+    for (unsigned word = 0; word < 2; word++) {
+        ties -= (size_t)__builtin_popcountll(above[word]);
+        out->bits[word] = above[word];
+    }
+    for (unsigned word = 0; word < 2; word++)
+        for (uint64_t bits = equal[word]; bits; bits &= bits - 1) {
+            if (ties > 0)
+                ties--, out->bits[word] |= bits & (~bits + 1);
+            else
+                kept[64 * word + (size_t)__builtin_ctzll(bits)] = 0;
+        }
     double all_part[8] = {0}, kept_part[8] = {0};
     for (size_t i = 0; i < KERN_STRATUM; i += 8)
         for (size_t j = 0; j < 8; j++) {

@@ -22,7 +22,6 @@
 #define HELP_COMMON  "Also: --json  --quiet  --log error|warn|info|debug  --config FILE\n"
 
 const char command_overview[] = "modchip - runs DeepSeek-V4 models (GGUF) on CPUs\n"
-                                "\n"
                                 "Talk to a model\n"
                                 "  run            answer one prompt\n"
                                 "  chat           a conversation in the terminal\n"

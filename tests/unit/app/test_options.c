@@ -167,7 +167,7 @@ static void test_wrong_values_of_the_machine(void **state)
     refuse(&(struct given){.argv = {"--memory", "much"}}, CMD_RUN, "not a size");
     refuse(&(struct given){.argv = {"--expert-cache"}}, CMD_PPL, "--expert-cache needs a value");
     refuse(&(struct given){.argv = {"--io", "tape"}}, CMD_RUN, "none of auto|mmap|uring|pread");
-    refuse(&(struct given){.env = {"MODCHIP_CONTROL=x"}}, CMD_RUN, "MODCHIP_CONTROL");
+    refuse(&(struct given){.env = {"MODCHIP_EXPERT_CACHE=large"}}, CMD_RUN, "MODCHIP_EXPERT_CACHE");
 }
 
 static void test_wrong_environment_and_config(void **state)

@@ -289,6 +289,11 @@ static uint32_t random_number(uint32_t below)
     return (random_state >> 8) % below;
 }
 
+static void give_text(struct os_conn *c, const char *text)
+{
+    give(c, text, strlen(text));
+}
+
 static void misbehave(struct os_conn *c, unsigned how, const char *big)
 {
     char junk[300];
@@ -300,7 +305,7 @@ static void misbehave(struct os_conn *c, unsigned how, const char *big)
         give(c, junk, sizeof junk);
         break;
     case 2: /* half a line */
-        give(c, "{\"id\":1,\"op\":\"set\",\"values\":{\"moe_top_k\":1", 44);
+        give_text(c, "{\"id\":1,\"op\":\"set\",\"values\":{\"moe_top_k\":1");
         break;
     case 3: /* a line of a megabyte, as far as it is taken */
         for (size_t at = 0; at < 1 << 20;) {
@@ -315,7 +320,7 @@ static void misbehave(struct os_conn *c, unsigned how, const char *big)
             if (os_conn_write(c, "{\"id\":1,\"op\":\"describe\"}\n", 25) <= 0) break;
         break;
     case 5: /* wants what is not there */
-        give(c, "{\"id\":1,\"op\":\"set\",\"values\":{\"moe_top_k\":1,\"nope\":1}}\n\n\n\n{\"op\":\"cancel\"}\n[[[[\n", 79);
+        give_text(c, "{\"id\":1,\"op\":\"set\",\"values\":{\"moe_top_k\":1,\"nope\":1}}\n\n\n\n{\"op\":\"cancel\"}\n[[[[\n");
         break;
     default: /* many empty lines */
         memset(junk, '\n', sizeof junk);
