@@ -12,6 +12,7 @@
 #include "runtime/app/numbers.h"
 #include "runtime/control/settings.h"
 #include "runtime/model/shape.h"
+#include "topology/placement.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ struct opt_row {
 
 static const struct opt_row rows[OPT_COUNT] = {
     [OPT_MODEL] = {"model", 'm', KIND_PATH, SHAPES | CMD_TOKENS | CMD_INSPECT, NULL, 0, 0, NULL},
-    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, 4096, NULL},
+    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, PLACEMENT_MAX, NULL},
     [OPT_PIN] = {"pin", 0, KIND_PATH, PLACES, "auto", 0, 0, NULL},
     [OPT_CTX] = {"ctx", 0, KIND_INT, SHAPES, NULL, 1, INT_TOP, NULL},
     [OPT_BATCH] = {"batch", 0, KIND_INT, SHAPES, NULL, 1, 65536, NULL},
@@ -115,8 +116,8 @@ static const struct opt_row rows[OPT_COUNT] = {
     [OPT_ALIGNMENT] = {"alignment", 0, KIND_INT, CMD_SYNTH, "32", 8, 65536, NULL},
 };
 
-/* Options of the contract that have no effect in this version (memory: on commands that load): refused by name, wherever they
- * are written. */
+/* Options of the contract that have no effect in this version (memory: on commands that load): refused by name on the line, and
+ * in the environment and the file if no command has them. */
 static const char *const planned[] = {"memory", "expert-cache", "control"};
 enum { LONG_BASE = 1000, PLANNED_BASE = 2000, CONFIG_BYTES_MAX = 1 << 20 };
 
@@ -310,6 +311,14 @@ static enum mc_code read_line(struct app_options *o, size_t args_max, int argc, 
     return MC_OK;
 }
 
+/* Some command has this option already. */
+static bool is_known(const char *name)
+{
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (!strcmp(rows[id].name, name)) return true;
+    return false;
+}
+
 /* ---- the environment -------------------------------------------------------------------------------------------------- */
 
 static void env_name(char out[48], const char *name)
@@ -334,20 +343,13 @@ static enum mc_code read_environment(struct app_options *o, const struct opt_env
     for (size_t i = 0; i < ARRAY_LEN(planned) && (o->command & CMD_ENGINE); i++) {
         env_name(name, planned[i]);
         const char *text = env->get(env->user, name);
-        if (text && *text) return mc_fail(err, MC_EARG, 0, "%s is set, but --%s is not in this version", name, planned[i]);
+        if (text && *text && !is_known(planned[i]))
+            return mc_fail(err, MC_EARG, 0, "%s is set, but --%s is not in this version", name, planned[i]);
     }
     return MC_OK;
 }
 
 /* ---- the config file -------------------------------------------------------------------------------------------------- */
-
-/* An option that other commands do not know yet, but this one does. */
-static bool is_taken(const char *name, unsigned command)
-{
-    for (int id = 0; id < OPT_COUNT; id++)
-        if (!strcmp(rows[id].name, name)) return opt_taken_by((enum opt_id)id, command);
-    return false;
-}
 
 static char *trim(char *s)
 {
@@ -366,7 +368,7 @@ static enum mc_code read_config_line(struct app_options *o, char *line, const ch
     *eq = '\0';
     const char *name = trim(line), *value = trim(eq + 1);
     for (size_t i = 0; i < ARRAY_LEN(planned); i++)
-        if (!strcmp(planned[i], name) && !is_taken(planned[i], o->command))
+        if (!strcmp(planned[i], name) && !is_known(name))
             return mc_fail(err, MC_EARG, 0, "%s:%u: %s is not in this version", path, number, name);
     for (int id = 0; id < OPT_COUNT; id++) {
         if (strcmp(rows[id].name, name) || id == OPT_CONFIG || id == OPT_HELP || id == OPT_VERSION) continue;

@@ -171,8 +171,8 @@ static void test_what_is_not_in_this_version_is_said_so(void **state)
     }
     refuse(&(struct given){.argv = {"--io", "tape"}}, CMD_RUN, "none of auto|mmap|uring|pread");
     refuse(&(struct given){.env = {"MODCHIP_CONTROL=x"}}, CMD_RUN, "MODCHIP_CONTROL");
-    refuse(&(struct given){.config = "memory = 4G\n", .argv = {"--config", CONFIG}}, CMD_RUN,
-           ":1: memory is not in this version");
+    refuse(&(struct given){.config = "control = x\n", .argv = {"--config", CONFIG}}, CMD_RUN,
+           ":1: control is not in this version");
 }
 
 static void test_wrong_environment_and_config(void **state)
