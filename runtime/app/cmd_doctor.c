@@ -37,6 +37,7 @@ struct doctor {
     struct machine_plan *machine;
     struct workers *team;
     uint64_t hugepage_bytes; /* that the model asks for; 0: unknown */
+    uint64_t weights_bytes;  /* of them the weights */
 };
 
 MC_PRINTF(3, 4) static struct finding *add(struct doctor *d, const char *name, const char *format, ...)
@@ -68,13 +69,16 @@ static double gb(uint64_t bytes)
 
 static void look_at_cpu(struct doctor *d)
 {
-    const uint32_t flags = kern_cpu_flags();
+    uint32_t flags;
+    if (kern_isa_flags(opt_text(d->o, OPT_ISA), &flags)) flags = kern_cpu_flags(); /* refused: the model's finding */
     struct finding *const f = add(d, "cpu", "%s kernels",
                                   flags & KERN_AVX512     ? "AVX-512"
                                   : flags & KERN_AVX_VNNI ? "AVX2 with VNNI"
                                   : flags & KERN_AVX2     ? "AVX2"
                                                           : "scalar");
-    if (!(flags & KERN_AVX2))
+    if (!(flags & KERN_AVX2) && kern_cpu_flags() & KERN_AVX2)
+        remedy(f, SLOWER, "this CPU has more: without --isa scalar it is some ten times as fast");
+    else if (!(flags & KERN_AVX2))
         remedy(f, SLOWER, "a CPU with AVX2 is some ten times as fast; a virtual machine must be told to pass it on");
 }
 
@@ -102,6 +106,15 @@ static void look_at_governor(struct doctor *d)
                s->n_slow_cpus);
 }
 
+/* Asks for memory as loading would, and gives it back before it is touched. */
+static bool can_have(uint64_t bytes, enum os_hugepages wish, const char *label, struct mc_err *why)
+{
+    struct os_region *region = NULL;
+    if (bytes && os_region_create((size_t)bytes, wish, label, &region, why)) return false;
+    os_region_destroy(region);
+    return true;
+}
+
 static void look_at_hugepages(struct doctor *d)
 {
     const struct os_system *const s = &d->system;
@@ -111,6 +124,13 @@ static void look_at_hugepages(struct doctor *d)
             gb(s->pool_free_bytes[1]));
     struct os_caps caps;
     os_caps_get(&caps);
+    static const enum os_hugepages wishes[] = {OS_HUGE_AUTO, OS_HUGE_OFF, OS_HUGE_THP, OS_HUGE_2M, OS_HUGE_1G};
+    struct mc_err why = {.code = MC_OK};
+    if (!can_have(d->weights_bytes, wishes[opt_int(d->o, OPT_HUGEPAGES)], "weights", &why) ||
+        !can_have(d->hugepage_bytes, OS_HUGE_OFF, "weights, the cache and the activations", &why)) {
+        remedy(f, BLOCKS, "%s", why.msg);
+        return;
+    }
     const uint64_t free_pool = s->pool_free_bytes[0] + s->pool_free_bytes[1];
     if (!caps.can_advise_hugepages && free_pool < d->hugepage_bytes)
         remedy(f, SLOWER,
@@ -162,17 +182,15 @@ static void look_at_model(struct doctor *d)
     struct engine_plan plan;
     const struct app_options *const o = d->o;
     enum mc_code code = model_path(o, path, &why);
-    const struct engine_options eo = {.model_path = path,
-                                      .isa = opt_text(o, OPT_ISA),
-                                      .layout = opt_text(o, OPT_LAYOUT),
-                                      .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST};
+    const struct engine_options eo = model_engine_wish(o, path);
     const struct session_options so = model_session_wish(o);
-    if (!code) code = engine_plan_make(&eo, &so, 0, d->team, &plan, &why);
+    if (!code) code = engine_plan_make(&eo, &so, 0, d->team, d->machine->place.pinned, &plan, &why);
     if (code) {
         remedy(add(d, "model", "%s", why.msg), BLOCKS, "give a model that modchip inspect can read, with options that fit it");
         return;
     }
     d->hugepage_bytes = plan.hugepage_bytes;
+    d->weights_bytes = plan.hugepage_bytes - plan.session.kv_bytes - plan.session.activation_bytes;
     struct finding *const f = add(d, "model", "needs %.2f GB of %.2f GB", gb(plan.need_bytes), gb(plan.memory_bytes));
     if (!plan.fits)
         remedy(f, SLOWER,
@@ -187,9 +205,10 @@ static enum mc_code measure_memory(struct doctor *d, struct mc_err *err)
     const enum mc_code code = memory_reader_create(d->team, &reader, err);
     if (code) return code;
     const double gb_s = memory_reader_measure(reader);
+    const char *const caveat = memory_reader_caveat(reader);
     memory_reader_destroy(reader);
     if (isfinite(gb_s))
-        add(d, "memory speed", "%.1f GB/s read by the workers", gb_s);
+        add(d, "memory speed", "%.1f GB/s read by the workers%s", gb_s, caveat);
     else
         add(d, "memory speed", "not measured: too little of it is free");
     return MC_OK;

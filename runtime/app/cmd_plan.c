@@ -22,13 +22,18 @@ struct forecast {
     struct engine_plan plan;
     bool pinned;
     double memory_gb_s;               /* NaN: not measured */
+    const char *caveat;               /* of that figure, or "" */
     uint64_t token_bytes;             /* of weights */
+    double disk_gb_s;                 /* NaN: nothing comes from the disk */
     double decode_tok_s, decode_full; /* at the beginning and at the end of the context; NaN where it does not fit */
 };
 
+/* Streaming: what the disk brings is waited for, what is in memory is read besides. */
 static double tok_s(const struct forecast *f, uint64_t bytes)
 {
-    return f->plan.fits ? f->memory_gb_s * 1e9 / (double)bytes : (double)NAN;
+    const double memory_s = (double)bytes * 1e-9 / f->memory_gb_s;
+    if (f->plan.streams) return 1 / (memory_s + (double)f->plan.token_disk_bytes * 1e-9 / f->disk_gb_s);
+    return f->plan.fits ? 1 / memory_s : (double)NAN;
 }
 
 static enum mc_code print_json(const struct forecast *f, struct mc_err *err)
@@ -63,7 +68,10 @@ static enum mc_code print_json(const struct forecast *f, struct mc_err *err)
     json_out_uint(&j, "hugepage_bytes", p->hugepage_bytes);
     json_out_uint(&j, "resident_bytes", p->resident_bytes);
     json_out_uint(&j, "expert_cache_bytes", p->expert_cache_bytes);
+    json_out_bool(&j, "streams", p->streams);
+    json_out_uint(&j, "expert_all_bytes", p->expert_all_bytes);
     json_out_num(&j, "experts_cached_share", p->experts_cached);
+    json_out_num(&j, "disk_gb_s", f->disk_gb_s);
     json_out_uint(&j, "disk_bytes_per_token", p->token_disk_bytes);
     json_out_uint(&j, "bytes_per_token", f->token_bytes);
     json_out_uint(&j, "kv_bytes_per_token_full", p->token_kv_bytes);
@@ -83,7 +91,7 @@ static void print_table(const struct forecast *f)
 {
     const struct engine_plan *const p = &f->plan;
     printf("model      %s\n", f->path);
-    printf("workers    %u%s, %s kernels\n", p->n_threads, f->pinned ? ", one a CPU" : ", not pinned", p->isa);
+    printf("workers    %u%s, %s kernels\n", p->n_threads, f->pinned ? ", pinned" : ", not pinned", p->isa);
     printf("%-20s %10s %10s %10s %10s %10s\n", "weights, GB", "file", "packed", "unpacked", "mapped", "a token");
     for (unsigned i = 0; i < PLAN_CLASSES; i++) {
         const struct plan_class *const c = &p->weights[i];
@@ -94,33 +102,42 @@ static void print_table(const struct forecast *f)
            gb(p->session.activation_bytes));
     printf("needs      %.3f GB of %.3f GB: %s; %.3f GB of it asked for in huge pages\n", gb(p->need_bytes), gb(p->memory_bytes),
            p->fits ? "fits" : "does not fit", gb(p->hugepage_bytes));
-    if (!p->fits)
+    if (p->streams)
+        printf("streams    routed experts from the disk (%.2f GB/s) into %.3f GB: %.1f %% of them at a time; %.1f MB a token "
+               "if all are "
+               "equally likely\n",
+               f->disk_gb_s, gb(p->expert_cache_bytes), 100 * p->experts_cached, (double)p->token_disk_bytes * 1e-6);
+    else if (!p->fits)
         printf("holds      %.1f %% of the routed experts (%.3f GB); about %.1f MB a token come from the disk\n",
                100 * p->experts_cached, gb(p->expert_cache_bytes), (double)p->token_disk_bytes * 1e-6);
     if (!isfinite(f->memory_gb_s))
         printf("memory     not measured: too little of it is free\n");
     else
-        printf("memory     %.1f GB/s read by these workers\n", f->memory_gb_s);
+        printf("memory     %.1f GB/s read by these workers%s\n", f->memory_gb_s, f->caveat);
     if (isfinite(f->decode_tok_s))
         printf("decode     at most %.2f tok/s, %.2f with the context full\n", f->decode_tok_s, f->decode_full);
+    else if (p->session.total_bytes > p->memory_bytes)
+        printf("decode     not at all: cache and activations alone take %.3f GB; a smaller --ctx or --batch takes less\n",
+               gb(p->session.total_bytes));
     else if (!p->fits)
-        printf("decode     as fast as the disk\n");
+        printf("decode     no faster than the disk brings %.1f MB for each token\n", (double)p->token_disk_bytes * 1e-6);
 }
 
 static enum mc_code foresee(const struct app_options *o, struct workers *team, struct forecast *f, struct mc_err *err)
 {
-    const struct engine_options eo = {.model_path = f->path,
-                                      .isa = opt_text(o, OPT_ISA),
-                                      .layout = opt_text(o, OPT_LAYOUT),
-                                      .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST};
+    const struct engine_options eo = model_engine_wish(o, f->path);
     const struct session_options so = model_session_wish(o);
     struct memory_reader *reader;
-    enum mc_code code = engine_plan_make(&eo, &so, (uint64_t)opt_int(o, OPT_MEMORY), team, &f->plan, err);
+    enum mc_code code = engine_plan_make(&eo, &so, (uint64_t)opt_int(o, OPT_MEMORY), team, f->pinned, &f->plan, err);
     if (!code) code = check_interrupt(err);
     if (!code) code = memory_reader_create(team, &reader, err);
     if (code) return code;
     f->memory_gb_s = memory_reader_measure(reader);
+    f->caveat = memory_reader_caveat(reader);
     memory_reader_destroy(reader);
+    f->disk_gb_s = (double)NAN;
+    if (f->plan.streams) code = bench_disk(o, &f->disk_gb_s, err);
+    if (code) return code;
     for (unsigned i = 0; i < PLAN_CLASSES; i++) f->token_bytes += f->plan.weights[i].token_bytes;
     f->decode_tok_s = tok_s(f, f->token_bytes);
     f->decode_full = tok_s(f, f->token_bytes + f->plan.token_kv_bytes);

@@ -12,6 +12,7 @@
 #include "runtime/app/numbers.h"
 #include "runtime/control/settings.h"
 #include "runtime/model/shape.h"
+#include "topology/placement.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -47,24 +48,24 @@ struct opt_row {
 
 static const struct opt_row rows[OPT_COUNT] = {
     [OPT_MODEL] = {"model", 'm', KIND_PATH, SHAPES | CMD_TOKENS | CMD_INSPECT, NULL, 0, 0, NULL},
-    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, 4096, NULL},
+    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, PLACEMENT_MAX, NULL},
     [OPT_PIN] = {"pin", 0, KIND_PATH, PLACES, "auto", 0, 0, NULL},
     [OPT_CTX] = {"ctx", 0, KIND_INT, SHAPES, NULL, 1, INT_TOP, NULL},
     [OPT_BATCH] = {"batch", 0, KIND_INT, SHAPES, NULL, 1, 65536, NULL},
-    [OPT_IO] = {"io", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|mmap|uring|pread"},
+    [OPT_IO] = {"io", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|mmap|uring|pread"},
     [OPT_ISA] = {"isa", 0, KIND_CHOICE, SHAPES | CMD_BENCH_KERNELS, "auto", 0, 0, "auto|scalar|avx2|avx512"},
     [OPT_KV] = {"kv", 0, KIND_CHOICE, SHAPES, "f16", 0, 0, "f32|f16|q8"},
     [OPT_ARITH] = {"arith", 0, KIND_CHOICE, SHAPES, "fast", 0, 0, "fast|exact"},
     [OPT_LAYOUT] = {"layout", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|file|packed"},
-    [OPT_HUGEPAGES] = {"hugepages", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|off|thp|2m|1g"},
-    [OPT_NUMA] = {"numa", 0, KIND_CHOICE, LOADS, "auto", 0, 0, "auto|local|interleave|mirror"},
+    [OPT_HUGEPAGES] = {"hugepages", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|off|thp|2m|1g"},
+    [OPT_NUMA] = {"numa", 0, KIND_CHOICE, SHAPES, "auto", 0, 0, "auto|local|interleave|mirror"},
     [OPT_MOE_TOP_K] = {"moe-top-k", 0, KIND_INT, LOADS, NULL, 1, MODEL_USED_MAX, NULL},
     [OPT_MOE_INNER_K] = {"moe-inner-k", 0, KIND_INT, LOADS, NULL, 1, MODEL_USED_MAX, NULL},
     [OPT_MOE_BAND] = {"moe-band", 0, KIND_PATH, LOADS, NULL, 0, 0, NULL},
     [OPT_MOE_MIN_WEIGHT] = {"moe-min-weight", 0, KIND_NUM, LOADS, "0", 0, (double)SETTINGS_WEIGHT_MAX, NULL},
     [OPT_MOE_RESCALE] = {"moe-rescale", 0, KIND_PATH, LOADS, "l2", 0, 0, NULL},
-    [OPT_SWIGLU_EXPS] = {"swiglu-exps", 0, KIND_INT, LOADS, "0", 0, SETTINGS_STRATUM, NULL},
-    [OPT_SWIGLU_SHEXP] = {"swiglu-shexp", 0, KIND_INT, LOADS, "0", 0, SETTINGS_STRATUM, NULL},
+    [OPT_SWIGLU_EXPS] = {"swiglu-exps", 0, KIND_INT, SHAPES, "0", 0, SETTINGS_STRATUM, NULL},
+    [OPT_SWIGLU_SHEXP] = {"swiglu-shexp", 0, KIND_INT, SHAPES, "0", 0, SETTINGS_STRATUM, NULL},
     [OPT_MOE_SCOPE] = {"moe-scope", 0, KIND_CHOICE, LOADS, "decode", 0, 0, "decode|all"},
     [OPT_MOE_CFG] = {"moe-cfg", 0, KIND_PATH, CMD_TALK, NULL, 0, 0, NULL},
     [OPT_CONTROL] = {"control", 0, KIND_PATH, CMD_TALK | CMD_CTL, NULL, 0, 0, NULL},

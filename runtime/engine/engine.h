@@ -87,7 +87,7 @@ struct engine_facts {
     double load_s;
     bool streams;                /* the routed experts are read while the model runs, */
     uint64_t expert_cache_bytes; /* into memory of this size, */
-    uint64_t expert_all_bytes;   /* of which all of them would need this */
+    uint64_t expert_all_bytes;   /* of which all of them would need this (0: they cannot be streamed) */
     double expert_disk_gb_s;     /* of a short probe; 0: not measured */
 };
 
