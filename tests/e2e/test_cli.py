@@ -735,7 +735,7 @@ class Machine(Cli):
         self.refused(2, "0 bytes", "plan", "--memory", "0")
         self.refused(2, "--ctx 5000", "plan", "--ctx", "5000")
         self.assertEqual(self.json("plan", "--json", "--config", self.write("conf", "memory = 1G\n"))["memory_bytes"], 1 << 30)
-        self.ok("tokenize", "-p", "x", "--config", self.path("conf"), env={"MODCHIP_MEMORY": "1G"})  # not its option
+        self.ok("tokenize", "-p", "x", "--config", self.path("conf"), MODCHIP_MEMORY="1G")  # not its option
 
 
 class Streaming(Cli):
