@@ -102,16 +102,41 @@ static int lock_file(const char *path)
     return -1;
 }
 
+/* The names in a folder that end so. */
+struct names {
+    struct dirent **list;
+    int n;
+};
+
+static void names_free(struct names *names)
+{
+    for (int i = 0; i < names->n; i++) free(names->list[i]);
+    free(names->list);
+}
+
+static struct names names_in(const char *folder, const char *end)
+{
+    struct names all = {NULL, 0};
+    all.n = scandir(folder, &all.list, NULL, alphasort);
+    int kept = 0;
+    for (int i = 0; i < all.n; i++) {
+        const size_t n = strlen(all.list[i]->d_name), m = strlen(end);
+        if (n > m && !strcmp(all.list[i]->d_name + n - m, end))
+            all.list[kept++] = all.list[i];
+        else
+            free(all.list[i]);
+    }
+    all.n = kept;
+    return all;
+}
+
 /* Sockets of killed programs, found by their locks that nobody holds. */
 static void sweep(const char *folder)
 {
-    DIR *const d = opendir(folder);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) {
+    struct names names = names_in(folder, ".sock.lock");
+    for (int i = 0; i < names.n; i++) {
         char path[PATH_CAP];
-        const size_t n = strlen(e->d_name);
-        if (n < 10 || strcmp(e->d_name + n - 10, ".sock.lock") != 0) continue;
-        if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path) continue;
+        if (snprintf(path, sizeof path, "%s/%s", folder, names.list[i]->d_name) >= (int)sizeof path) continue;
         const int lock = lock_file(path);
         if (lock < 0) continue;
         char socket_path[PATH_CAP];
@@ -121,7 +146,7 @@ static void sweep(const char *folder)
         (void)unlink(path);
         close(lock);
     }
-    closedir(d);
+    names_free(&names);
 }
 
 enum mc_code os_listener_path(char *buf, size_t cap, struct mc_err *err)
@@ -144,15 +169,13 @@ void os_listener_each(void (*fn)(void *user, const char *path), void *user)
     char folder[PATH_CAP], path[PATH_CAP], own[32];
     size_t there;
     if (!folder_path(folder, sizeof folder, &there) || !is_private_folder(folder)) return;
-    DIR *const d = opendir(folder);
-    if (!d) return;
+    struct names names = names_in(folder, ".sock");
     snprintf(own, sizeof own, "%ld.sock", (long)getpid());
-    for (struct dirent *e; (e = readdir(d));) {
-        const size_t n = strlen(e->d_name);
-        if (n < 6 || strcmp(e->d_name + n - 5, ".sock") != 0 || !strcmp(e->d_name, own)) continue;
-        if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path) fn(user, path);
-    }
-    closedir(d);
+    for (int i = 0; i < names.n; i++)
+        if (strcmp(names.list[i]->d_name, own) != 0 &&
+            snprintf(path, sizeof path, "%s/%s", folder, names.list[i]->d_name) < (int)sizeof path)
+            fn(user, path);
+    names_free(&names);
 }
 
 /* ---- listening -------------------------------------------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ static void send_line(struct control_socket *c, struct peer *p, const struct jso
         count(&c->turned_away);
         return;
     }
-    if (need > p->out_cap) {
+    if (need > p->out_cap || !p->out) {
         size_t cap = p->out_cap ? p->out_cap : 4096;
         while (cap < need) cap *= 2;
         char *const grown = realloc(p->out, cap);
