@@ -26,6 +26,7 @@ static const double HALF_LIFE = 512; /* tokens */
  * shorter: most must be right. Looked at every so many guesses; if they do not pay, nobody guesses for so many tokens. */
 enum { GUESS_WINDOW = 64, GUESS_PAUSE = 1024 };
 static const double guesses_right = 0.6;
+enum { PINNED_PART = 4, PINNED_USES = 8 }; /* at most every fourth slot, and at least so many uses in the run before */
 
 enum { ABSENT, COMING, READY };
 
@@ -35,6 +36,7 @@ struct expert {
     bool borrowed, failed;
     bool guessed; /* read for an uncertain wish, not demanded yet */
     bool kept;    /* read for a certain one, likewise */
+    bool pinned;  /* much used in earlier runs: never evicted */
     bool again;   /* demanded when a part of it had failed for somebody else already: to be read once more */
 };
 
@@ -68,6 +70,7 @@ struct expert_cache {
     struct mc_err error; /* code MC_OK: none */
     unsigned coming_demands;
     unsigned n_kept; /* by certain wishes */
+    unsigned n_pinned;
     struct {
         uint64_t wishes, used; /* when the window began */
         double pause;          /* tokens to go */
@@ -226,7 +229,7 @@ static void empty_shelves(struct expert_cache *c)
         at += x->n_slots;
     }
     for (uint32_t i = 0; i < c->rank.n; i++) {
-        c->experts[i] = (struct expert){.slot = NONE};
+        c->experts[i] = (struct expert){.slot = NONE, .pinned = c->experts[i].pinned};
         c->heap_place[i] = UINT32_MAX;
     }
     c->n_kept = c->coming_demands = 0;
@@ -338,7 +341,7 @@ static void shelve(struct expert_cache *c, unsigned layer, uint32_t id)
 {
     struct shelf *const s = shelf_at(c, layer);
     const struct expert *const x = &c->experts[id];
-    const bool idle = x->state == READY && !x->borrowed && !x->kept, in = expert_heap_has(&s->heap, id);
+    const bool idle = x->state == READY && !x->borrowed && !x->kept && !x->pinned, in = expert_heap_has(&s->heap, id);
     if (idle && !in) expert_heap_put(&s->heap, id);
     if (!idle && in) expert_heap_remove(&s->heap, id);
 }
@@ -539,6 +542,82 @@ bool expert_guesses_pay(struct expert_cache *c)
     return pay;
 }
 
+/* ---- from one run to the next ---------------------------------------------------------------------------------------- */
+
+/* Experts of a shelf, most worth first, into order (c->rank.n entries suffice); returns how many were ever used. */
+static uint32_t by_worth(const struct expert_cache *c, unsigned shelf, uint32_t *order)
+{
+    struct expert_heap h = {.rank = &c->rank, .at = order, .place = malloc((c->rank.n + 1) * sizeof *h.place)};
+    if (!h.place) return 0;
+    for (uint32_t id = 0; id < c->rank.n; id++)
+        if (c->layers[id / c->opt.n_expert].shelf == shelf && c->rank.worth[id] > -HUGE_VAL) expert_heap_put(&h, id);
+    const uint32_t n = h.n;
+    while (h.n) { /* the least one goes behind the heap that is left */
+        const uint32_t least = h.at[0];
+        expert_heap_remove(&h, least);
+        order[h.n] = least;
+    }
+    free(h.place);
+    return n;
+}
+
+void expert_cache_remember(struct expert_cache *c, const float *use)
+{
+    for (uint32_t id = 0; id < c->rank.n; id++)
+        if (use[id] > 0) expert_rank_use(&c->rank, id, (double)use[id] / 2); /* as if a half-life had passed since */
+    uint32_t *const order = malloc((c->rank.n + 1) * sizeof *order);
+    for (unsigned s = 0; s < c->n_shelves && order; s++) {
+        const struct shelf *const x = &c->shelf[s];
+        const uint32_t least = (uint32_t)least_of(&c->opt, x->n_experts), spare = x->n_slots - least;
+        const uint32_t most = spare < x->n_slots / PINNED_PART ? spare : x->n_slots / PINNED_PART;
+        const uint32_t n = by_worth(c, s, order);
+        for (uint32_t i = 0; i < n && i < most && use[order[i]] >= PINNED_USES; i++) {
+            c->experts[order[i]].pinned = true;
+            c->n_pinned++;
+        }
+    }
+    free(order);
+}
+
+void expert_cache_uses(const struct expert_cache *c, float *use)
+{
+    for (uint32_t id = 0; id < c->rank.n; id++) use[id] = (float)exp2(c->rank.worth[id] - c->rank.now);
+}
+
+enum mc_code expert_cache_warm(struct expert_cache *c, bool (*go_on)(void *user, uint64_t done, uint64_t total), void *user,
+                               struct mc_err *err)
+{
+    enum mc_code code = MC_OK;
+    uint32_t *const order = malloc((c->rank.n + 1) * sizeof *order);
+    uint64_t total = 0, done = 0;
+    for (unsigned s = 0; s < c->n_shelves; s++) total += (uint64_t)c->shelf[s].n_free * c->shelf[s].slot_bytes;
+    for (unsigned s = 0; s < c->n_shelves && order && !code; s++) {
+        struct shelf *const x = &c->shelf[s];
+        const uint32_t n = by_worth(c, s, order);
+        for (uint32_t i = 0; i < n && x->n_free && !code;) {
+            take_landed(c);
+            if (!disk_has_room(c)) {
+                if (!expert_reads_in_flight(c->reads)) break;
+                expert_reads_wait(c->reads);
+                continue;
+            }
+            if (c->experts[order[i]].state == ABSENT) {
+                fetch(c, order[i] / c->opt.n_expert, order[i], x->free[--x->n_free]);
+                done += x->slot_bytes;
+                if (go_on && !go_on(user, done, total))
+                    code = mc_fail(err, MC_ECANCELLED, 0, "interrupted while experts were read");
+            }
+            i++;
+        }
+    }
+    while (expert_reads_in_flight(c->reads)) {
+        expert_reads_wait(c->reads);
+        take_landed(c);
+    }
+    free(order);
+    return code;
+}
+
 void expert_cache_pass(struct expert_cache *c, double tokens)
 {
     expert_rank_pass(&c->rank, tokens);
@@ -554,6 +633,7 @@ void expert_cache_facts_get(const struct expert_cache *c, struct expert_cache_fa
     out->slots_bytes = slots_bytes(c);
     out->n_slots = n_slots(c);
     out->n_experts = c->rank.n;
+    out->n_pinned = c->n_pinned;
     out->largest_expert_bytes = c->shelf[0].slot_bytes;
 }
 

@@ -77,12 +77,22 @@ void expert_forget_wishes(struct expert_cache *c);
 /* True while enough of the uncertain wishes are used to pay for those that are not; else false for a while. */
 bool expert_guesses_pay(struct expert_cache *c);
 
+/* Uses of earlier runs (expert_use.h; [n_layers * n_expert], in tokens): worths to begin with. The most used ones are pinned,
+ * at most a quarter of the slots. Before anything is borrowed. */
+void expert_cache_remember(struct expert_cache *c, const float *use);
+/* The same of now, to be kept. */
+void expert_cache_uses(const struct expert_cache *c, float *use);
+/* Fills free slots with the experts of most worth, and waits for them; go_on (or NULL) is asked now and then and may stop it.
+ * Errors: MC_ECANCELLED. An expert that cannot be read is left out. */
+MC_MUST_CHECK enum mc_code expert_cache_warm(struct expert_cache *c, bool (*go_on)(void *user, uint64_t done, uint64_t total),
+                                             void *user, struct mc_err *err);
+
 /* n more tokens have passed. */
 void expert_cache_pass(struct expert_cache *c, double tokens);
 
 struct expert_cache_facts {
     struct expert_reads_facts reads;
-    uint64_t slots_bytes, n_slots, n_experts;
+    uint64_t slots_bytes, n_slots, n_experts, n_pinned;
     size_t largest_expert_bytes;
 };
 void expert_cache_facts_get(const struct expert_cache *c, struct expert_cache_facts *out);

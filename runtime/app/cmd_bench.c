@@ -158,7 +158,8 @@ static enum mc_code prepare(struct bench *b, struct mc_err *err)
     session_set_progress(b->session, until_interrupt, NULL);
     if (!code) code = session_snapshot_take(b->session, &b->start, err);
     b->peak_before = os_rss_peak_bytes();
-    if (!code) code = memory_reader_create(engine_workers(b->engine), &b->memory, err);
+    /* Its buffer is as large as a model's working set, which is more than a ceiling leaves. */
+    if (!code && !opt_is_set(b->o, OPT_MEMORY)) code = memory_reader_create(engine_workers(b->engine), &b->memory, err);
     if (code) return code;
     b->token_bytes = b->facts.token_bytes_layers + b->facts.token_bytes_head +
                      session_token_kv_bytes(b->session, b->depth + b->n_decode / 2);
@@ -335,7 +336,8 @@ static void print_table(const struct bench *b, const struct summary *s)
         if (b->memory)
             printf("memory           %.2f GB/s read by the same threads%s\n", s->memory_gb_s, memory_reader_caveat(b->memory));
         else
-            printf("memory           not measured: too little of it is free\n");
+            printf("memory           not measured: too little of it is free%s\n",
+                   opt_is_set(b->o, OPT_MEMORY) ? " below --memory" : "");
     }
     if (b->session && b->facts.streams) {
         printf("expert cache     %.1f MB of %.1f MB; disk %.2f GB/s in slices (%.2f before, %.2f after)\n",

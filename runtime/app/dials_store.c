@@ -1,17 +1,15 @@
 /* dials_store.c - see dials_store.h. The file is the table that `dials --json` prints. */
 #include "runtime/app/dials_store.h"
 
-#include "io/gguf/gguf.h"
-#include "platform/base/hash.h"
+#include "io/gguf/gguf_hash.h"
 #include "platform/base/json.h"
 #include "platform/os.h"
 #include "runtime/control/settings_json.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SAMPLES = 64, SAMPLE_BYTES = 4096, FILE_BYTES_MAX = 1 << 20, PATH_CAP = 1200 };
+enum { FILE_BYTES_MAX = 1 << 20, PATH_CAP = 1200 };
 
 struct dials_store {
     char path[PATH_CAP];
@@ -19,35 +17,16 @@ struct dials_store {
     uint64_t read_ns;     /* when it was read last; 0: never */
 };
 
-/* Size and bytes at even distances, the first and the last ones among them: the header with its counts, and weights. */
-static enum mc_code hash_part(const struct gguf *g, size_t part, uint64_t *hash, struct mc_err *err)
-{
-    struct os_file *f;
-    uint8_t bytes[SAMPLE_BYTES];
-    enum mc_code code = gguf_part_file(g, part, &f, err);
-    if (code) return code;
-    const uint64_t size = os_file_size(f), n = size < SAMPLE_BYTES ? size : SAMPLE_BYTES;
-    *hash = mc_hash64(&size, sizeof size, *hash);
-    for (uint64_t i = 0; i < SAMPLES && !code; i++) {
-        code = os_file_read_at(f, (size - n) * i / (SAMPLES - 1), bytes, (size_t)n, err);
-        if (!code) *hash = mc_hash64(bytes, (size_t)n, *hash);
-    }
-    os_file_close(f);
-    return code;
-}
-
 enum mc_code dials_store_open(const struct gguf *g, struct dials_store **out, struct mc_err *err)
 {
-    char folder[PATH_CAP - 64];
-    uint64_t hash = 0;
-    enum mc_code code = os_cache_folder(folder, sizeof folder, err);
-    for (size_t i = 0; i < gguf_n_parts(g) && !code; i++) code = hash_part(g, i, &hash, err);
-    if (code) return code;
     struct dials_store *const s = calloc(1, sizeof *s);
     if (!s) return mc_fail(err, MC_ENOMEM, 0, "no memory for the kept measurements");
-    snprintf(s->path, sizeof s->path, "%s/dials-%016" PRIx64 ".json", folder, hash);
-    *out = s;
-    return MC_OK;
+    const enum mc_code code = gguf_kept_path(g, "dials", "json", s->path, sizeof s->path, err);
+    if (code)
+        free(s);
+    else
+        *out = s;
+    return code;
 }
 
 void dials_store_close(struct dials_store *s)

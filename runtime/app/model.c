@@ -4,6 +4,7 @@
 #include "io/gguf/gguf.h"
 #include "platform/base/log.h"
 #include "platform/os.h"
+#include "runtime/app/commands.h"
 #include "runtime/app/dial_options.h"
 #include "runtime/app/options.h"
 #include "runtime/app/progress.h"
@@ -96,6 +97,7 @@ struct engine_options model_engine_wish(const struct app_options *o, const char 
         .numa = opt_text(o, OPT_NUMA),
         .hugepages = opt_text(o, OPT_HUGEPAGES),
         .memory_bytes = (uint64_t)opt_int(o, OPT_MEMORY),
+        .keep_use = (o->command & CMD_TALK) != 0,
         .expert_cache_given = opt_is_set(o, OPT_EXPERT_CACHE),
         .expert_cache_bytes = (uint64_t)opt_int(o, OPT_EXPERT_CACHE),
         .keep_up_exps = dial_options_rows_exps(o),

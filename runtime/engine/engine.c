@@ -1,7 +1,7 @@
 /* engine.c - opens a model: engine_open is the list of steps, engine_close the list backwards. See engine.h. */
 #include "runtime/engine/engine_private.h"
 
-#include "io/gguf/gguf.h"
+#include "io/gguf/gguf_hash.h"
 #include "io/weights/weights.h"
 #include "kernels/cpu_flags.h"
 #include "platform/base/log.h"
@@ -266,6 +266,15 @@ enum mc_code engine_make_resident(const struct engine_options *opt, struct engin
     struct resident *const r = &e->resident;
     if (!code) code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
     if (!code && r->streams && !foresee) code = start_streaming(&eo, e, err);
+    if (!code && e->experts && opt->keep_use) {
+        struct mc_err why;
+        if (gguf_kept_path(e->gguf, "experts", "use", e->use_path, sizeof e->use_path, &why)) {
+            mc_log(MC_LOG_WARN, "engine: streaming: uses of experts are not kept: %s", why.msg);
+            e->use_path[0] = '\0';
+        } else {
+            code = streaming_recall(e->experts, e->use_path, &e->model.shape, opt->progress, opt->progress_user, err);
+        }
+    }
     free(layers);
     if (e->ceiling && !foresee) weights_forget_all(e->weights);
     if (code || foresee) return code;
@@ -347,6 +356,7 @@ void engine_close(struct engine *e)
 {
     if (!e) return;
     if (e->team) workers_destroy(e->team);
+    if (e->experts && e->use_path[0]) streaming_keep(e->experts, e->use_path, &e->model.shape);
     expert_cache_destroy(e->experts);
     resident_destroy(&e->resident);
     settings_box_destroy(e->settings);

@@ -58,6 +58,8 @@ struct engine_options {
     uint64_t memory_bytes;
     bool expert_cache_given;
     uint64_t expert_cache_bytes; /* if given: the routed experts get so much of it; less than all of them take is streaming */
+    bool keep_use; /* streamed experts: begin with those that earlier runs used most, and keep the uses of this one, in a file
+                      of the cache folder */
     const struct session_options *session; /* weights leave room for one like this; n_ctx 0: 8192 tokens. NULL: for none */
     const struct stream_fault *disk_fault; /* NULL but in tests: io/stream/stream.h, for streamed experts */
     engine_progress_fn progress;           /* of reading weights, in bytes of the file; or NULL */

@@ -18,6 +18,7 @@ struct engine {
     struct model model;
     struct resident resident;
     struct expert_cache *experts; /* NULL: the routed experts are not streamed */
+    char use_path[1200];          /* of the uses of its experts; empty: they are not kept */
     /* struct engine_streaming in the order of its members, published by the thread that runs a session (relaxed). */
     _Atomic uint64_t streamed[8];
     struct workers *team;

@@ -1,9 +1,13 @@
 /* streaming.c - see streaming.h */
 #include "runtime/engine/streaming.h"
 
+#include "io/experts/expert_use.h"
+#include "platform/base/log.h"
 #include "platform/os.h"
 #include "runtime/engine/resident_load.h"
 #include "topology/workers.h"
+
+#include <stdlib.h>
 
 bool streaming_describe(const struct model *m, const struct gguf *g, const struct weights *w, struct expert_layer *layers,
                         struct expert_cache_options *out)
@@ -37,4 +41,40 @@ enum mc_code streaming_open(const struct expert_cache_options *opt, const struct
     else
         *out = c;
     return code;
+}
+
+enum mc_code streaming_recall(struct expert_cache *c, const char *path, const struct model_shape *s,
+                              engine_progress_fn progress, void *user, struct mc_err *err)
+{
+    struct mc_err why;
+    float *const use = malloc((size_t)s->n_layer * s->n_expert * sizeof *use);
+    if (!use || !os_file_exists(path)) {
+        free(use);
+        return MC_OK;
+    }
+    enum mc_code code = expert_use_load(path, s->n_layer, s->n_expert, use, &why);
+    if (code) {
+        mc_log(MC_LOG_WARN, "engine: streaming: kept uses of experts are not used: %s", why.msg);
+        code = MC_OK;
+    } else {
+        struct expert_cache_facts f;
+        const uint64_t start = os_clock_ns();
+        expert_cache_remember(c, use);
+        code = expert_cache_warm(c, progress, user, err);
+        expert_cache_facts_get(c, &f);
+        mc_log(MC_LOG_INFO, "engine: streaming warm_s=%.1f pinned=%llu by=%s", (double)(os_clock_ns() - start) * 1e-9,
+               (unsigned long long)f.n_pinned, path);
+    }
+    free(use);
+    return code;
+}
+
+void streaming_keep(const struct expert_cache *c, const char *path, const struct model_shape *s)
+{
+    struct mc_err why;
+    float *const use = malloc((size_t)s->n_layer * s->n_expert * sizeof *use);
+    if (!use) return;
+    expert_cache_uses(c, use);
+    if (expert_use_save(path, s->n_layer, s->n_expert, use, &why)) mc_log(MC_LOG_WARN, "engine: streaming: %s", why.msg);
+    free(use);
 }

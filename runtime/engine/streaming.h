@@ -18,4 +18,11 @@ bool streaming_describe(const struct model *m, const struct gguf *g, const struc
 MC_MUST_CHECK enum mc_code streaming_open(const struct expert_cache_options *opt, const struct gguf *g, const struct weights *w,
                                           struct workers *team, struct expert_cache **out, double *touch_s, struct mc_err *err);
 
+/* With the uses that an earlier run kept at `path`: the most used experts are read. A file that is missing or worthless is
+ * no error (a line in the log). Errors: MC_ECANCELLED. */
+MC_MUST_CHECK enum mc_code streaming_recall(struct expert_cache *c, const char *path, const struct model_shape *s,
+                                            engine_progress_fn progress, void *user, struct mc_err *err);
+/* Keeps them; what hinders is a line in the log. */
+void streaming_keep(const struct expert_cache *c, const char *path, const struct model_shape *s);
+
 #endif
