@@ -71,6 +71,8 @@ struct expert_cache {
     unsigned coming_demands;
     unsigned n_kept; /* by certain wishes */
     unsigned n_pinned;
+    void (*told)(void *user, unsigned layer, uint32_t expert);
+    void *told_user;
     struct {
         uint64_t wishes, used; /* when the window began */
         double pause;          /* tokens to go */
@@ -450,7 +452,7 @@ enum expert_state expert_borrow(struct expert_cache *c, unsigned layer, uint32_t
         shelve(c, layer, id);
     }
     expert_rank_use(&c->rank, id, weight);
-    if (c->opt.told) c->opt.told(c->opt.told_user, layer, expert);
+    if (c->told) c->told(c->told_user, layer, expert);
     *(was_ready ? &c->counts.hits : &c->counts.misses) += 1;
     *(was_ready ? &c->layers[layer].hits : &c->layers[layer].misses) += 1;
     if (x->guessed) c->counts.guesses_used++;
@@ -622,6 +624,12 @@ void expert_cache_pass(struct expert_cache *c, double tokens)
 {
     expert_rank_pass(&c->rank, tokens);
     c->guess.pause -= tokens;
+}
+
+void expert_cache_tell(struct expert_cache *c, void (*fn)(void *user, unsigned layer, uint32_t expert), void *user)
+{
+    c->told = fn;
+    c->told_user = user;
 }
 
 /* ---- figures --------------------------------------------------------------------------------------------------------- */

@@ -27,9 +27,6 @@ struct expert_cache_options {
     double half_life;   /* of expert_rank; 0: the default */
     enum os_hugepages huge;
     const struct stream_fault *fault; /* NULL but in tests */
-    /* Told of every demand, for recordings; NULL but in tests and tools. */
-    void (*told)(void *user, unsigned layer, uint32_t expert);
-    void *told_user;
 };
 
 struct expert_cache;
@@ -89,6 +86,9 @@ MC_MUST_CHECK enum mc_code expert_cache_warm(struct expert_cache *c, bool (*go_o
 
 /* n more tokens have passed. */
 void expert_cache_pass(struct expert_cache *c, double tokens);
+
+/* fn is told of every demand, for recordings. NULL: nobody. */
+void expert_cache_tell(struct expert_cache *c, void (*fn)(void *user, unsigned layer, uint32_t expert), void *user);
 
 struct expert_cache_facts {
     struct expert_reads_facts reads;

@@ -7,6 +7,7 @@
 
 #include "io/experts/expert_cache.h"
 #include "io/experts/expert_rank.h"
+#include "io/experts/expert_use.h"
 #include "platform/os.h"
 
 #include <math.h>
@@ -313,6 +314,74 @@ static void test_too_little_is_refused(void **state)
     gguf_close(r.g);
 }
 
+static void test_uses_are_kept(void **state)
+{
+    (void)state;
+    static const char file[] = "test_expert_cache.use";
+    enum { N = LAYERS * EXPERTS };
+    struct rig r;
+    struct mc_err err;
+    float use[N], got[N];
+    assert_int_equal(rig_open(&r, 0.4, WEIGHTS_AUTO, NULL, &err), MC_OK);
+    assert_int_equal(run(&r, 300, &err), MC_OK);
+    expert_cache_uses(r.c, use);
+    assert_int_equal(expert_use_save(file, LAYERS, EXPERTS, use, &err), MC_OK);
+    rig_close(&r);
+
+    assert_int_equal(expert_use_load(file, LAYERS, EXPERTS, got, &err), MC_OK);
+    assert_memory_equal(got, use, sizeof use);
+    assert_int_equal(rig_open(&r, 0.4, WEIGHTS_AUTO, NULL, &err), MC_OK);
+    expert_cache_remember(r.c, got);
+    assert_int_equal(expert_cache_warm(r.c, NULL, NULL, &err), MC_OK);
+    struct expert_cache_facts f;
+    expert_cache_facts_get(r.c, &f);
+    assert_true(f.n_pinned > 0 && f.n_pinned <= f.n_slots / 4);
+    for (unsigned il = 0; il < LAYERS; il++) { /* the hot ones of `run` are there, whatever else was asked for since */
+        for (uint32_t e = 10; e < EXPERTS; e++) {
+            enum expert_state s = expert_borrow(r.c, il, e, 0.1);
+            for (; s == EXPERT_COMING; s = expert_look(r.c, il, e)) expert_wait(r.c);
+            assert_int_equal(s, EXPERT_READY);
+            check_bytes(&r, il, e);
+            expert_return(r.c, il, e);
+        }
+        unsigned there = 0;
+        for (uint32_t e = 0; e < 6; e++) {
+            const enum expert_state s = expert_borrow(r.c, il, e, 1);
+            there += s == EXPERT_READY;
+            if (s == EXPERT_READY) check_bytes(&r, il, e);
+            while (s == EXPERT_COMING && expert_look(r.c, il, e) == EXPERT_COMING) expert_wait(r.c);
+            expert_return(r.c, il, e);
+        }
+        assert_true(there >= 3);
+    }
+    assert_int_equal(run(&r, 100, &err), MC_OK);
+    rig_close(&r);
+
+    /* A file that is wrong in any way is refused with its name. */
+    static const struct {
+        size_t at;
+        const char *says;
+    } lies[] = {{0, "no such file"},   {8, "another version"}, {12, "another model"},
+                {16, "another model"}, {24, "damaged"},        {40, "damaged"}};
+    char *text;
+    size_t size;
+    assert_int_equal(os_file_read_all(file, 4096, &text, &size, &err), MC_OK);
+    for (size_t i = 0; i <= ARRAY_LEN(lies); i++) {
+        FILE *out = fopen(file, "wb");
+        assert_non_null(out);
+        if (i < ARRAY_LEN(lies)) text[lies[i].at] ^= 1;
+        fwrite(text, 1, i < ARRAY_LEN(lies) ? size : size - 1, out);
+        fclose(out);
+        if (i < ARRAY_LEN(lies)) text[lies[i].at] ^= 1;
+        assert_int_equal(expert_use_load(file, LAYERS, EXPERTS, got, &err), MC_EFORMAT);
+        assert_non_null(strstr(err.msg, i < ARRAY_LEN(lies) ? lies[i].says : "another model"));
+        assert_non_null(strstr(err.msg, file));
+    }
+    free(text);
+    remove(file);
+    assert_int_equal(expert_use_load(file, LAYERS, EXPERTS, got, &err), MC_EIO);
+}
+
 static void test_rank_is_the_sum_it_stands_for(void **state)
 {
     (void)state;
@@ -357,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_borrowed_ones_are_never_evicted),
         cmocka_unit_test(test_bad_disks),
         cmocka_unit_test(test_too_little_is_refused),
+        cmocka_unit_test(test_uses_are_kept),
         cmocka_unit_test(test_rank_is_the_sum_it_stands_for),
     };
     make_file();
