@@ -148,7 +148,7 @@ def peer(group, ours):
         print("  peer     not run (needs root, cgroup v1, and build/peers of tests/peers/compare_llamacpp.sh)")
         return
     drop_cache()
-    out = run([sys.executable, os.path.join(ROOT, "tests/peers/llamacpp_bench.py"), LIBS, MODEL, "-t", str(os.cpu_count()), "-p", "0", "-n", "8", "-r", "1", "--warm", "0"], group)
+    out = run([sys.executable, os.path.join(ROOT, "tests/peers/llamacpp_bench.py"), LIBS, MODEL, "-t", str(os.cpu_count()), "-p", "4", "-n", "8", "-r", "1", "--warm", "0"], group)
     if out:
         theirs = json.loads(out)["decode_tok_s"]["median"]
         print(f"  peer     llama.cpp decode {theirs:.2f} tok/s: ratio {ours / theirs:.1f}")
