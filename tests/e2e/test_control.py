@@ -84,7 +84,7 @@ class Control(Cli):
         self.assertEqual(self.json("ctl", "describe", "swiglu_exps")["swiglu_exps"]["range"], "0..128")
         self.ok("ctl", "reset")
         self.assertFalse(self.json("ctl", "get")["lossy"])
-        path = os.path.join(self.dir, "modchip", f"{p.pid}.sock")
+        path = os.path.join(self.sockets, "modchip", f"{p.pid}.sock")
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
         self.assertEqual(self.json("ctl", "stop"), {})
@@ -152,7 +152,7 @@ class Control(Cli):
         self.running[0].wait()
         self.ok("ctl", "ping")
         self.speak(wait=False)
-        self.until(lambda: not os.path.exists(os.path.join(self.dir, "modchip", f"{self.running[0].pid}.sock")))
+        self.until(lambda: not os.path.exists(os.path.join(self.sockets, "modchip", f"{self.running[0].pid}.sock")))
 
     def test_mistakes(self):
         self.refused(2, "ctl needs a verb", "ctl")
@@ -206,12 +206,12 @@ class Control(Cli):
             else:
                 p.send_signal(signal.SIGTERM)
             self.assertEqual(p.wait(ANY), 130, seen)
-            self.assertEqual(os.listdir(self.path("modchip")), [])
+            self.assertEqual(os.listdir(os.path.join(self.sockets, "modchip")), [])
             os.close(master)
 
     def test_hostile_callers_while_it_speaks(self):
         p = self.speak()
-        path = os.path.join(self.dir, "modchip", f"{p.pid}.sock")
+        path = os.path.join(self.sockets, "modchip", f"{p.pid}.sock")
         before = self.json("ctl", "get")["generation"]
         junk = [b"", os.urandom(5000), b'{"id":1,"op":"set","values":{"moe_top_k":1', b"x" * (1 << 20), b'{"id":1,"op":"describe"}\n' * 3000,
                 b'{"id":1,"op":"set","values":{"moe_top_k":1,"moe_inner_k":11}}\n', b"\n" * 5000]

@@ -257,7 +257,15 @@ static void one_too_many_is_told_so(void **state)
     assert_null(hear(more));
     leave(more);
     for (int i = 0; i < CONTROL_CONNS_MAX; i++) leave(all[i]);
-    leave(arrive());
+    bool greeted = false;
+    for (int tries = 0; tries < 500 && !greeted; tries++) { /* their places are free once it has seen them go */
+        struct caller *c = calloc(1, sizeof *c);
+        if (os_conn_open(PATH, &c->conn, &err)) fail_msg("%s", err.msg);
+        greeted = is(hear(c), "event", "hello");
+        leave(c);
+        os_sleep_ms(10);
+    }
+    assert_true(greeted);
 }
 
 static void a_line_that_is_too_long_ends_the_connection(void **state)
