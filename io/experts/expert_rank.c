@@ -8,7 +8,7 @@ enum mc_code expert_rank_init(struct expert_rank *r, uint32_t n, double half_lif
 {
     *r = (struct expert_rank){.worth = malloc((n + 1) * sizeof *r->worth), .n = n, .step = 1 / half_life};
     if (!r->worth) return mc_fail(err, MC_ENOMEM, 0, "no memory for the ranks of %u experts", (unsigned)n);
-    for (uint32_t i = 0; i < n; i++) r->worth[i] = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) r->worth[i] = -HUGE_VAL;
     return MC_OK;
 }
 

@@ -13,7 +13,7 @@
 
 /* Worths as logarithms to the base 2, so that they neither overflow nor have to be scaled down as time passes. */
 struct expert_rank {
-    double *worth; /* [n]; -INFINITY: never used */
+    double *worth; /* [n]; -HUGE_VAL: never used */
     uint32_t n;
     double now; /* tokens / half_life */
     double step;
