@@ -12,6 +12,7 @@ void kern_init_ref(struct kern_table *t)
     t->isa = "scalar";
     kern_init_ref_matmul(t);
     kern_init_ref_float(t);
+    kern_init_ref_pack(t);
 }
 
 void kern_table_init(struct kern_table *t, uint32_t cpu_flags)

@@ -104,6 +104,10 @@ typedef void (*kern_matmul_fn)(float *const *y, const void *w, size_t w_stride, 
  * 16; no over-read. Same bits as kern_matmul_fn. */
 typedef void (*kern_packed_fn)(float *const *y, const void *w, const void *const *x, size_t k, size_t rows, size_t cols);
 
+/* 16 rows of k weights in the file's layout, w_stride bytes apart -> one group of the packed form (kernels/pack.h), 64-byte
+ * aligned. k as in kern_matmul_fn; w at any alignment, no over-read; every byte of the group is written. */
+typedef void (*kern_pack_fn)(void *group, const void *w, size_t w_stride, size_t k);
+
 /* ---- rows of the KV cache --------------------------------------------------------------------------------------- */
 enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8 /* blocks as q8_0 weights, n a multiple of 32 */ };
 
@@ -122,6 +126,8 @@ struct kern_table {
     kern_matmul_fn matmul[QUANT_TYPE_COUNT];
     /* NULL: this rung has no kernel for the packed form of that type. */
     kern_packed_fn packed[QUANT_TYPE_COUNT];
+    /* Filled for every type that has a packed form. */
+    kern_pack_fn pack[QUANT_TYPE_COUNT];
 
     /* y[i] = x[i] * r * w[i], r = 1 / sqrt(mean(x^2) + eps) computed once: sum by R3, mean = sum / n, sqrt and division
      * correctly rounded; (x[i] * r) first, then * w[i]; w == NULL: no second product. y may be x.          architecture.md 0 */

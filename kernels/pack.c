@@ -1,77 +1,25 @@
-/* pack.c - matrices into the form of pack.h.
+/* pack.c - matrices into the form of pack.h: sizes, and the scalar twin of the pack slots.
  *
  * The scalar decoder (ref/unpack.h) gives every block as signed values and integer scales; a table of 256 bytes turns values
- * into codes, and the code planes are written a dword (4 columns of one row) at a time. So a format is one row of `laws` here,
+ * into codes, and the code planes are written a dword (4 columns of one row) at a time. So a format is one row of `pack_laws`,
  * and nothing of its file layout is known twice, apart from scales that are kept as their bytes. */
 #include "kernels/pack.h"
 
-#include "kernels/ref/unpack.h"
+#include "kernels/kernels_isa.h"
+#include "kernels/pack_law.h"
 
 #include <assert.h>
 
-enum scales { NO_SCALES, BYTES, NIBBLES, ODD_NIBBLES /* (scale - 1) / 2 */ };
-
-struct law {
-    uint8_t wide, narrow;   /* bits of the planes */
-    uint8_t head;           /* bytes a block */
-    uint8_t scales, minima; /* enum scales */
-    bool shifts; /* signs of the shift: for each 32 columns in bit 3 of the scale, for each 8 in a line of their own */
-};
-
-/* clang-format off */
-static const struct law laws[QUANT_TYPE_COUNT] = {
-    [QUANT_Q8_0] = {8, 0, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q4_0] = {4, 0, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q4_1] = {4, 0, 64, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q5_0] = {4, 1, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q5_1] = {4, 1, 64, NO_SCALES, NO_SCALES, false},
-    [QUANT_IQ4_NL] = {4, 0, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_MXFP4] = {4, 0, 16, NO_SCALES, NO_SCALES, false},
-    [QUANT_NVFP4] = {4, 0, 64, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q2_0] = {2, 0, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q1_0] = {1, 0, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_Q2_K] = {2, 0, 64, NIBBLES, NIBBLES, false},
-    [QUANT_Q3_K] = {2, 1, 32, BYTES, NO_SCALES, false},
-    [QUANT_Q4_K] = {4, 0, 64, BYTES, BYTES, false},
-    [QUANT_Q5_K] = {4, 1, 64, BYTES, BYTES, false},
-    [QUANT_Q6_K] = {4, 2, 32, BYTES, NO_SCALES, false},
-    [QUANT_IQ2_XXS] = {2, 1, 32, ODD_NIBBLES, NO_SCALES, false},
-    [QUANT_IQ2_XS] = {2, 1, 32, ODD_NIBBLES, NO_SCALES, false},
-    [QUANT_IQ2_S] = {2, 1, 32, ODD_NIBBLES, NO_SCALES, false},
-    [QUANT_IQ3_XXS] = {4, 0, 32, ODD_NIBBLES, NO_SCALES, false},
-    [QUANT_IQ3_S] = {4, 0, 32, ODD_NIBBLES, NO_SCALES, false},
-    [QUANT_IQ4_XS] = {4, 0, 32, BYTES, NO_SCALES, false},
-    [QUANT_IQ1_S] = {2, 0, 32, ODD_NIBBLES, NO_SCALES, true},
-    [QUANT_IQ1_M] = {2, 0, 32, ODD_NIBBLES, NO_SCALES, true},
-    [QUANT_TQ1_0] = {2, 0, 32, NO_SCALES, NO_SCALES, false},
-    [QUANT_TQ2_0] = {2, 0, 32, NO_SCALES, NO_SCALES, false},
-};
-/* clang-format on */
-
 /* ---- sizes ---- */
-
-static size_t scale_bytes(enum scales form, unsigned sub_blocks)
-{
-    return form == NO_SCALES ? 0 : (size_t)sub_blocks * 16 / (form == BYTES ? 1 : 2);
-}
-
-static size_t body_bytes(enum quant_type type)
-{
-    const struct law *p = &laws[type];
-    const struct ref_law law = ref_law_of(type);
-    const unsigned sub_blocks = law.len / law.sub;
-    return scale_bytes((enum scales)p->scales, sub_blocks) + scale_bytes((enum scales)p->minima, sub_blocks) +
-           (p->shifts && law.sub == 16 ? 64 : 0) + (size_t)law.len * 2 * (p->wide + p->narrow);
-}
 
 size_t kern_pack_head_bytes(enum quant_type type, size_t k)
 {
-    return laws[type].wide ? KERN_PAD(k / ref_law_of(type).len * laws[type].head) : 0;
+    return pack_laws[type].wide ? KERN_PAD(k / ref_law_of(type).len * pack_laws[type].head) : 0;
 }
 
 size_t kern_pack_group_bytes(enum quant_type type, size_t k)
 {
-    return laws[type].wide ? kern_pack_head_bytes(type, k) + k / ref_law_of(type).len * body_bytes(type) : 0;
+    return pack_laws[type].wide ? kern_pack_head_bytes(type, k) + k / ref_law_of(type).len * pack_body_bytes(type) : 0;
 }
 
 /* ---- codes ---- */
@@ -143,7 +91,7 @@ static uint8_t *write_plane(uint8_t *line, unsigned r, const uint8_t code[32], u
     return line;
 }
 
-static uint8_t *write_codes(const struct law *p, uint8_t *out, unsigned r, const uint8_t *code, unsigned n)
+static uint8_t *write_codes(const struct pack_law *p, uint8_t *out, unsigned r, const uint8_t *code, unsigned n)
 {
     for (unsigned i = 0; i < n; i += 32) {
         switch (p->wide) { /* constants, so that the loops inside vanish */
@@ -168,20 +116,20 @@ static uint8_t *write_codes(const struct law *p, uint8_t *out, unsigned r, const
 
 /* ---- scales ---- */
 
-static uint8_t *write_scales(enum scales form, uint8_t *out, unsigned r, const int16_t *scale, unsigned n)
+static uint8_t *write_scales(enum pack_scales form, uint8_t *out, unsigned r, const int16_t *scale, unsigned n)
 {
     const unsigned lines = n / 8;
-    for (unsigned s = 0; s < n && form == BYTES; s++) out[32 * (s / 2) + 2 * r + s % 2] = (uint8_t)scale[s];
-    for (unsigned l = 0; l < lines && form >= NIBBLES; l++) {
+    for (unsigned s = 0; s < n && form == PACK_BYTES; s++) out[32 * (s / 2) + 2 * r + s % 2] = (uint8_t)scale[s];
+    for (unsigned l = 0; l < lines && form >= PACK_NIBBLES; l++) {
         uint32_t word = 0;
         for (unsigned i = 0; i < 8; i++) {
             const unsigned h = i % 2, nibble = i / 2, s = 2 * lines * nibble + 2 * l + h;
-            const unsigned v = form == ODD_NIBBLES ? (unsigned)scale[s] / 2 : (unsigned)scale[s];
+            const unsigned v = form == PACK_ODD_NIBBLES ? (unsigned)scale[s] / 2 : (unsigned)scale[s];
             word |= (uint32_t)v << (16 * h + 4 * nibble);
         }
         mc_store_u32(out + 64 * l + 4 * r, word);
     }
-    return out + scale_bytes(form, n);
+    return out + pack_scale_bytes(form, n);
 }
 
 static bool negative_shift(const struct ref_block *b, unsigned i)
@@ -198,52 +146,50 @@ static uint8_t *write_shifts(uint8_t *out, unsigned r, const struct ref_block *b
     return out + 64;
 }
 
-static void write_head(enum quant_type type, uint8_t *head, unsigned r, const struct ref_block *b, const void *block)
-{
-    const float factor = type == QUANT_IQ3_XXS                                                                       ? 4
-                         : type == QUANT_IQ2_XXS || type == QUANT_IQ2_XS || type == QUANT_IQ2_S || laws[type].shifts ? 8
-                                                                                                                     : 1;
-    if (type == QUANT_MXFP4) {
-        head[r] = ((const struct block_mxfp4 *)block)->e;
-    } else if (type == QUANT_NVFP4) {
-        const struct block_nvfp4 *p = block;
-        for (unsigned t = 0; t < 4; t++) head[16 * t + r] = p->sc[t] == 0x7F ? 0 : p->sc[t] & 0x7F;
-    } else {
-        mc_store_u16(head + 2 * r, f32_to_f16(b->d[0] * factor)); /* was a float16: exact */
-        if (laws[type].head == 64) mc_store_u16(head + 32 + 2 * r, f32_to_f16(b->m));
-    }
-}
-
 /* ---- groups ---- */
 
 static void pack_block(enum quant_type type, uint8_t *head, uint8_t *body, unsigned r, const void *block,
                        const uint8_t codes[256])
 {
-    const struct law *p = &laws[type];
+    const struct pack_law *p = &pack_laws[type];
     const struct ref_law law = ref_law_of(type);
     const unsigned sub_blocks = law.len / law.sub;
     struct ref_block b;
     ref_unpack(type, &b, block);
-    write_head(type, head, r, &b, block);
+    pack_write_head(type, head, r, block);
     if (p->shifts && sub_blocks == 8)
         for (unsigned j = 0; j < 8; j++) b.scale[j] = (int16_t)(b.scale[j] + 16 * negative_shift(&b, 32 * j));
-    body = write_scales((enum scales)p->scales, body, r, b.scale, sub_blocks);
-    body = write_scales((enum scales)p->minima, body, r, b.min, sub_blocks);
+    body = write_scales((enum pack_scales)p->scales, body, r, b.scale, sub_blocks);
+    body = write_scales((enum pack_scales)p->minima, body, r, b.min, sub_blocks);
     if (p->shifts && sub_blocks == 16) body = write_shifts(body, r, &b);
     for (unsigned i = 0; i < law.len; i++) b.q[i] = (int8_t)codes[(uint8_t)b.q[i]];
     write_codes(p, body, r, (const uint8_t *)b.q, law.len);
 }
 
-void kern_pack_group(enum quant_type type, void *group, const void *w, size_t w_stride, size_t k)
+static MC_NOINLINE void pack_group(enum quant_type type, void *group, const void *w, size_t w_stride, size_t k)
 {
-    const size_t block_bytes = quant_info(type)->block_bytes, body = body_bytes(type), head = kern_pack_head_bytes(type, k);
+    const size_t block_bytes = quant_info(type)->block_bytes, body = pack_body_bytes(type),
+                 head = kern_pack_head_bytes(type, k);
     const size_t blocks = k / ref_law_of(type).len;
     uint8_t codes[256];
-    assert(laws[type].wide && k % ref_law_of(type).len == 0);
+    assert(pack_laws[type].wide && k % ref_law_of(type).len == 0);
     make_codes(type, codes);
-    memset((uint8_t *)group + blocks * laws[type].head, 0, head - blocks * laws[type].head);
+    memset((uint8_t *)group + blocks * pack_laws[type].head, 0, head - blocks * pack_laws[type].head);
     for (size_t b = 0; b < blocks; b++)
         for (unsigned r = 0; r < KERN_PACK_ROWS; r++)
-            pack_block(type, (uint8_t *)group + b * laws[type].head, (uint8_t *)group + head + b * body, r,
+            pack_block(type, (uint8_t *)group + b * pack_laws[type].head, (uint8_t *)group + head + b * body, r,
                        (const uint8_t *)w + r * w_stride + b * block_bytes, codes);
+}
+
+#define PACK(name, NAME, len, step, sub, minimum)                                                                              \
+    static void pack_##name(void *group, const void *w, size_t w_stride, size_t k)                                             \
+    {                                                                                                                          \
+        pack_group(QUANT_##NAME, group, w, w_stride, k);                                                                       \
+    }
+REF_TYPES(PACK)
+
+void kern_init_ref_pack(struct kern_table *t)
+{
+#define PACK_SLOT(name, NAME, len, step, sub, minimum) t->pack[QUANT_##NAME] = pack_##name;
+    REF_TYPES(PACK_SLOT)
 }

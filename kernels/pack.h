@@ -60,7 +60,5 @@ enum { KERN_PACK_ROWS = 16 };
 size_t kern_pack_group_bytes(enum quant_type type, size_t k);
 /* Bytes of its head. */
 size_t kern_pack_head_bytes(enum quant_type type, size_t k);
-/* 16 rows in file layout (w_stride bytes apart) -> one group, 64-byte aligned. Portable code, exact. */
-void kern_pack_group(enum quant_type type, void *group, const void *w, size_t w_stride, size_t k);
 
 #endif

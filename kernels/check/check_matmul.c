@@ -140,7 +140,7 @@ static struct job make_packed(struct ck *k, enum quant_type type, size_t n, size
     j.group_bytes = kern_pack_group_bytes(type, n);
     char *packed = ck_input_aligned(k, rows / KERN_PACK_ROWS * j.group_bytes, 0);
     for (size_t g = 0; g < rows / KERN_PACK_ROWS; g++)
-        kern_pack_group(type, packed + g * j.group_bytes, j.w + g * KERN_PACK_ROWS * j.stride, j.stride, n);
+        k->ref->pack[type](packed + g * j.group_bytes, j.w + g * KERN_PACK_ROWS * j.stride, j.stride, n);
     j.packed = packed;
     return j;
 }

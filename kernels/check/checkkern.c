@@ -135,6 +135,7 @@ static void run_all(struct walk *w)
     const struct kern_table *t = NULL;
     run_types(w, "matmul", offsetof(struct kern_table, matmul), sizeof t->matmul[0], check_matmul, false);
     run_types(w, "packed", offsetof(struct kern_table, packed), sizeof t->packed[0], check_packed, true);
+    run_types(w, "pack", offsetof(struct kern_table, pack), sizeof t->pack[0], check_pack, true);
     run_types(w, "dequantize", offsetof(struct kern_table, dequantize), sizeof t->dequantize[0], check_dequantize, false);
     for (unsigned act = 0; act < QUANT_ACT_COUNT; act++)
         run_op(w, &(struct op){acts[act], offsetof(struct kern_table, quantize) + act * sizeof t->quantize[0], check_quantize,

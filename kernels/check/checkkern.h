@@ -33,13 +33,14 @@ double checkkern_ghz(void);
  * latency, timed just before, gives the cycles of a nanosecond. Each number is the best of many short runs on data that fits
  * L2. */
 struct check_row {
-    const char *kernel; /* "matmul iq1_s", "packed iq1_s" (same product, pack.h), "rms_norm" ... */
-    const char *isa;    /* "scalar", "avx2", "avx2_vnni", "avx512" */
+    const char
+        *kernel;     /* "matmul iq1_s", "packed iq1_s" (same product, pack.h), "pack iq1_s" (into that form), "rms_norm" ... */
+    const char *isa; /* "scalar", "avx2", "avx2_vnni", "avx512" */
     bool ok;
     const char *detail;         /* "" or the first difference: case, element, both values, seed */
     double weights_per_cycle;   /* weights (other kernels: elements) of one column */
     double products_per_cycle8; /* matmul and packed with 8 columns: weights x columns; else 0 */
-    double gb_s;                /* bytes of weights (other kernels: bytes read and written) */
+    double gb_s;                /* bytes of weights, for pack those of the file (other kernels: bytes read and written) */
     double speedup;             /* against the scalar twin, one column */
 };
 

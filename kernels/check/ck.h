@@ -91,6 +91,7 @@ typedef void (*ck_fn)(struct ck *k, unsigned which, struct ck_numbers *out);
 
 void check_matmul(struct ck *k, unsigned type, struct ck_numbers *out);
 void check_packed(struct ck *k, unsigned type, struct ck_numbers *out);
+void check_pack(struct ck *k, unsigned type, struct ck_numbers *out);
 void check_dequantize(struct ck *k, unsigned type, struct ck_numbers *out);
 void check_quantize(struct ck *k, unsigned act, struct ck_numbers *out);
 void check_rms_norm(struct ck *k, unsigned which, struct ck_numbers *out);

@@ -36,7 +36,7 @@ static void pack_share(void *arg, struct worker *w)
     uint32_t g0, g1;
     share_of(s, w, &g0, &g1);
     for (uint32_t g = g0; g < g1; g++)
-        kern_pack_group(s->m->type, s->packed + g * s->group_bytes, s->m->data + g * file_bytes, s->m->row_bytes, s->m->k);
+        s->kern->pack[s->m->type](s->packed + g * s->group_bytes, s->m->data + g * file_bytes, s->m->row_bytes, s->m->k);
 }
 
 static void multiply_share(void *arg, struct worker *w)

@@ -242,7 +242,7 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
             code = resident_touch(out, team, err);
             out->touch_s = (double)(os_clock_ns() - start) * 1e-9;
         }
-        if (!code) code = resident_load(p.jobs, p.n_jobs, g, w, team, opt, out, err);
+        if (!code) code = resident_load(p.jobs, p.n_jobs, kern, g, w, team, opt, out, err);
     }
     if (!code && out->n_left) {
         struct mapped user = {w};

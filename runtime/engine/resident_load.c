@@ -6,6 +6,7 @@
  * reads are in flight. What keeps the file's layout is read right into its place. */
 #include "runtime/engine/resident_load.h"
 
+#include "kernels/kernels.h"
 #include "kernels/pack.h"
 #include "topology/workers.h"
 
@@ -30,6 +31,7 @@ struct range {
 struct loading {
     struct resident *r;
     struct intake *intake;
+    const struct kern_table *kern;
     const struct weights *weights;
     const struct resident_options *opt;
     const struct range *ranges;
@@ -116,35 +118,37 @@ static enum mc_code start(struct loading *x, unsigned lane, unsigned slot, const
     return intake_start(x->intake, lane, slot, &in, err);
 }
 
-/* Memory for packed group `group` in its copy number `copy`, present. */
-static enum mc_code place_of(const struct loading *x, const struct resident_job *j, uint64_t group, unsigned copy,
-                             uint8_t **dst, struct mc_err *err)
+/* The memory at `at`, which is inside one region, for writing and present. */
+static enum mc_code present(const struct loading *x, const uint8_t *at, size_t size, uint8_t **out, struct mc_err *err)
 {
-    unsigned k = copy;
-    if (j->where && !j->where->mirror) { /* the same arithmetic as matrix_packed_row */
-        const struct matrix_nodes *const at = j->where;
-        const uint64_t stretch = group / at->first[at->n], g = group % at->first[at->n];
-        for (k = 0; g >= at->first[k + 1];) k++;
-        group = stretch * (at->first[k + 1] - at->first[k]) + g - at->first[k];
-    }
-    const size_t off = j->off[k] + (size_t)group * j->group_bytes;
-    *dst = os_region_data(x->r->region[k]) + off;
-    return os_region_touch(x->r->region[k], off, j->group_bytes, err);
+    unsigned k = 0;
+    while (!x->r->region[k] || at < os_region_data(x->r->region[k]) ||
+           at >= os_region_data(x->r->region[k]) + os_region_size(x->r->region[k]))
+        k++;
+    const size_t off = (size_t)(at - os_region_data(x->r->region[k]));
+    *out = os_region_data(x->r->region[k]) + off;
+    return os_region_touch(x->r->region[k], off, size, err);
 }
 
+/* The groups of a range, by runs of those that stand together: packed into the first copy, from there into the others. */
 static enum mc_code pack(const struct loading *x, const struct range *r, const uint8_t *bytes, struct mc_err *err)
 {
-    const struct resident_job *const j = r->job;
-    const size_t unit = unit_of(j);
+    const struct matrix *const m = r->job->m;
+    const size_t begin = (size_t)(r->from / m->row_bytes), end = begin + r->size / m->row_bytes;
+    const size_t file_bytes = KERN_PACK_ROWS * m->row_bytes;
     enum mc_code code = MC_OK;
-    for (size_t at = 0; at < r->size && !code; at += unit) {
-        const uint64_t group = (r->from + at) / unit;
-        uint8_t *first, *other;
-        code = place_of(x, j, group, 0, &first, err);
-        if (!code) kern_pack_group(j->m->type, first, bytes + at, j->m->row_bytes, j->m->k);
-        for (unsigned copy = 1; copy < j->copies && !code; copy++) {
-            code = place_of(x, j, group, copy, &other, err);
-            if (!code) memcpy(other, first, j->group_bytes);
+    for (unsigned copy = 0; copy < r->job->copies; copy++) {
+        const uint8_t *from = bytes;
+        uint32_t run;
+        for (size_t row = begin; row < end && !code; row += run) {
+            uint8_t *to;
+            const uint8_t *const at = matrix_packed_row(m, row, copy, &run);
+            if (run > end - row) run = (uint32_t)(end - row);
+            code = present(x, at, run / KERN_PACK_ROWS * m->group_bytes, &to, err);
+            if (code) break;
+            if (copy > 0) memcpy(to, matrix_packed_row(m, row, 0, NULL), run / KERN_PACK_ROWS * m->group_bytes);
+            for (uint32_t g = 0; copy == 0 && g < run / KERN_PACK_ROWS; g++, from += file_bytes)
+                x->kern->pack[m->type](to + g * m->group_bytes, from, m->row_bytes, m->k);
         }
     }
     return code;
@@ -199,18 +203,16 @@ static void load(void *arg, struct worker *w)
     }
 }
 
+/* Where its packed groups will be: known before they are there, so that packing and products find a row by the same rule. */
 static void point_at(const struct resident_job *j, struct resident *r)
 {
-    if (!j->group_bytes) {
-        j->m->data = os_region_data(r->region[j->file_region]) + j->off[0];
-        return;
-    }
-    j->m->nodes = j->where;
-    j->m->group_bytes = j->group_bytes;
-    j->m->packed = j->where ? NULL : os_region_data(r->region[0]) + j->off[0];
+    struct matrix *const m = j->m;
+    m->nodes = j->where;
+    m->group_bytes = j->group_bytes;
+    m->packed = j->where ? NULL : os_region_data(r->region[0]) + j->off[0];
     for (unsigned k = 0; j->where && k < j->where->n; k++) {
         if (!r->region[k]) continue; /* no row is at home there */
-        j->m->packed = j->where->base[k] = os_region_data(r->region[k]) + j->off[k];
+        m->packed = j->where->base[k] = os_region_data(r->region[k]) + j->off[k];
     }
 }
 
@@ -222,14 +224,17 @@ static enum mc_code outcome(const struct loading *x, struct mc_err *err)
     return x->err.code;
 }
 
-enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct gguf *g, const struct weights *w,
-                           struct workers *team, const struct resident_options *opt, struct resident *r, struct mc_err *err)
+enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct kern_table *kern, const struct gguf *g,
+                           const struct weights *w, struct workers *team, const struct resident_options *opt,
+                           struct resident *r, struct mc_err *err)
 {
     const unsigned lanes = workers_count(team);
     const size_t block = block_bytes_for(jobs, n);
-    struct loading x = {.r = r, .weights = w, .opt = opt, .total = r->file_bytes};
+    struct loading x = {.r = r, .kern = kern, .weights = w, .opt = opt, .total = r->file_bytes};
     x.slots = IN_FLIGHT / lanes < 2 ? 2 : IN_FLIGHT / lanes;
     qsort(jobs, n, sizeof *jobs, by_tensor);
+    for (size_t i = 0; i < n; i++)
+        if (jobs[i].group_bytes) point_at(&jobs[i], r);
     size_t n_ranges = 0; /* at least one: there is a job, and no matrix is empty */
     struct range *const ranges = cut_all(jobs, n, g, block, &n_ranges);
     if (!ranges || n_ranges > UINT32_MAX / 2) {
@@ -249,7 +254,8 @@ enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct ggu
         r->read_s = (double)(os_clock_ns() - begin) * 1e-9;
         intake_close(x.intake);
     }
-    for (size_t i = 0; i < n && !code; i++) point_at(&jobs[i], r);
+    for (size_t i = 0; i < n && !code; i++)
+        if (!jobs[i].group_bytes) jobs[i].m->data = os_region_data(r->region[jobs[i].file_region]) + jobs[i].off[0];
     free(ranges);
     return code;
 }

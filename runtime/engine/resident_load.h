@@ -19,9 +19,9 @@ struct resident_job {
 };
 
 /* Sorts jobs into the order of the files, reads and packs them, then lets the matrices point there. */
-MC_MUST_CHECK enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct gguf *g, const struct weights *w,
-                                         struct workers *team, const struct resident_options *opt, struct resident *r,
-                                         struct mc_err *err);
+MC_MUST_CHECK enum mc_code resident_load(struct resident_job *jobs, size_t n, const struct kern_table *kern,
+                                         const struct gguf *g, const struct weights *w, struct workers *team,
+                                         const struct resident_options *opt, struct resident *r, struct mc_err *err);
 
 /* A region, or all of r, present, by the whole team. */
 MC_MUST_CHECK enum mc_code resident_touch_region(struct os_region *region, struct workers *team, struct mc_err *err);

@@ -28,6 +28,13 @@ static uint8_t random_byte(uint64_t *state)
 
 /* ---- the layout ---- */
 
+static const struct kern_table *scalar(void)
+{
+    static struct kern_table t;
+    kern_table_init(&t, 0);
+    return &t;
+}
+
 static void test_sizes_are_those_of_the_table(void **state)
 {
     static const struct {
@@ -60,7 +67,7 @@ static void test_q8_0_group_reads_back(void **state)
     for (size_t i = 0; i < sizeof rows; i++) ((uint8_t *)rows)[i] = random_byte(&random) & 0x7B; /* no exponent of all ones */
     memset(group, 0xEE, sizeof group);
     assert_int_equal(kern_pack_group_bytes(QUANT_Q8_0, 32 * BLOCKS), GROUP);
-    kern_pack_group(QUANT_Q8_0, group, rows, sizeof rows[0], 32 * BLOCKS);
+    scalar()->pack[QUANT_Q8_0](group, rows, sizeof rows[0], 32 * BLOCKS);
     for (size_t r = 0; r < 16; r++)
         for (size_t b = 0; b < BLOCKS; b++) {
             assert_memory_equal(group + 32 * b + 2 * r, rows[r][b].d, 2);
@@ -79,7 +86,7 @@ static void test_q5_K_group_reads_back(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows; i++) ((uint8_t *)rows)[i] = random_byte(&random) & 0x7B;
     assert_int_equal(kern_pack_group_bytes(QUANT_Q5_K, 256), 64 + 256 + 8 * 320);
-    kern_pack_group(QUANT_Q5_K, group, rows, sizeof rows[0], 256);
+    scalar()->pack[QUANT_Q5_K](group, rows, sizeof rows[0], 256);
     for (size_t r = 0; r < 16; r++) {
         const struct block_q5_K *p = &rows[r];
         assert_memory_equal(group + 2 * r, p->d, 2);
@@ -146,8 +153,7 @@ static void make_product(struct product *p, const struct kern_table *ref, enum q
     *p = (struct product){.type = type, .k = k, .rows = rows, .w = room(rows * row_bytes), .packed = room(rows / 16 * group)};
     p->want = room(4 * rows * COLS_MAX), p->got = room(4 * rows * COLS_MAX);
     fill_weights(p->w, rows * row_bytes, &random, pattern);
-    for (size_t g = 0; g < rows / 16; g++)
-        kern_pack_group(type, p->packed + g * group, p->w + 16 * g * row_bytes, row_bytes, k);
+    for (size_t g = 0; g < rows / 16; g++) ref->pack[type](p->packed + g * group, p->w + 16 * g * row_bytes, row_bytes, k);
     for (size_t c = 0; c < COLS_MAX; c++) {
         for (size_t i = 0; i < k; i++)
             x[i] = c % 4 == 3 ? (random_byte(&random) & 1 ? 3.0f : -3.0f) : (float)random_byte(&random) - 127;
