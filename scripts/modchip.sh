@@ -3,7 +3,7 @@
 #   modchip.sh run -p "Hello!"        modchip.sh chat -m MODEL.gguf --ctx 32768        modchip.sh --setup chat -m MODEL.gguf
 # Builds modchip when that has not been done (installing what is missing), then runs it with the command and options given; without
 # a command: a chat with the bundled model on a terminal, a one-line demonstration elsewhere.
-#   --setup     for run, chat, serve and bench: reserves the huge pages that the model needs and sets the CPU governor to
+#   --setup     for run, chat and bench: reserves the huge pages that the model needs and sets the CPU governor to
 #               "performance", and puts both back when the program ends. Needs root or sudo
 #   --no-setup  changes nothing and does not ask. Without either it asks on a terminal, where something would help
 #   --dry-run   says what would be done, and does nothing but build
@@ -55,9 +55,9 @@ if [ $# -eq 0 ]; then
     if [ -t 0 ] && [ -t 1 ]; then set -- chat; else set -- run -p "Hello!" --think off --temp 0; fi
 fi
 case $1 in
-run | chat | serve | bench) ;;
+run | chat | bench) ;;
 *)
-    [ "$setup" != yes ] || fail "--setup prepares run, chat, serve and bench; '$1' needs nothing" 2
+    [ "$setup" != yes ] || fail "--setup prepares run, chat and bench; '$1' needs nothing" 2
     setup=no
     ;;
 esac
@@ -202,7 +202,8 @@ done
 exec 3<&0
 "$program" "$@" <&3 3<&- &
 child=$!
-trap : INT # a terminal sends it to the program too
+# A terminal sends it to the program too, and a second one would end the program at once; anybody else has sent it here only.
+if [ -t 0 ] || [ -t 1 ] || [ -t 2 ]; then trap : INT; else trap 'kill -INT $child 2>/dev/null || true' INT; fi
 trap 'kill -TERM $child 2>/dev/null || true' TERM HUP
 code=0
 wait $child || code=$?

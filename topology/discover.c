@@ -8,10 +8,38 @@
 
 #include "platform/base/log.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #if __has_include(<hwloc.h>)
 #include <hwloc.h>
+
+enum { SYNTHETIC_CPUS_MAX = 1 << 16 }; /* hwloc takes a second for this many, and minutes for more */
+
+/* CPUs of a synthetic string: the product of its counts, "2" or "Core:2"; what stands in brackets counts nothing. Stops above
+ * the limit. */
+static uint64_t synthetic_cpus(const char *text)
+{
+    uint64_t cpus = 1;
+    while (*text && cpus <= SYNTHETIC_CPUS_MAX) {
+        if (*text == '(' || *text == '[') {
+            const char *const end = strchr(text, *text == '(' ? ')' : ']');
+            if (!end) break;
+            text = end + 1;
+        } else if (*text >= '0' && *text <= '9') {
+            char *end;
+            const unsigned long long n = strtoull(text, &end, 10);
+            if (n > SYNTHETIC_CPUS_MAX) return n;
+            cpus *= n;
+            text = end;
+        } else if ((*text | 32) == 'l' && text[1] >= '0' && text[1] <= '9') {
+            text += 2; /* "L3:2": the name of a cache */
+        } else {
+            text++;
+        }
+    }
+    return cpus;
+}
 
 static unsigned logical_index_or_none(hwloc_obj_t obj)
 {
@@ -68,6 +96,10 @@ static void load(const char *description, struct machine *m)
         is_set = os_file_exists(description) ? hwloc_topology_set_xml(topology, description) == 0
                                              : hwloc_topology_set_synthetic(topology, description) == 0;
     if (is_set && hwloc_topology_load(topology) == 0) read_topology(topology, m);
+    if (m->n && !description && !hwloc_topology_is_thissystem(topology))
+        mc_log(MC_LOG_WARN,
+               "topology: variables in the environment (HWLOC_XMLFILE, HWLOC_SYNTHETIC, HWLOC_FSROOT) make hwloc "
+               "describe another machine than this one; workers are placed by that. Unset them, or use --topology to look");
     hwloc_topology_destroy(topology);
     m->n_cpuset = m->n;
     machine_distrust_l3(m);
@@ -80,6 +112,9 @@ enum mc_code discover_described(const char *description, struct machine *out, st
     if (os_file_exists(description) && os_file_open(description, &f, &why)) /* a device would be read without end */
         return mc_fail(err, MC_EARG, 0, "machine description: %s", why.msg);
     os_file_close(f);
+    if (!f && synthetic_cpus(description) > SYNTHETIC_CPUS_MAX)
+        return mc_fail(err, MC_EARG, 0, "machine description '%s' has far more CPUs than are possible (%d)", description,
+                       MACHINE_CPUS_MAX);
     load(description, out);
     if (out->n == 0)
         return mc_fail(err, MC_EARG, 0, "machine description '%s' is neither a readable hwloc XML file nor a synthetic string",

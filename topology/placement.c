@@ -131,7 +131,8 @@ static void say_what_is_odd(const struct machine *m, const struct placement_wish
             "own threads (OpenMP); all workers run there",
             m->cpu[0].cpu, m->n_cpuset);
     else if (p->shared)
-        mc_log(MC_LOG_WARN, "topology: %u workers share fewer CPUs (%u usable); fewer threads would be faster", p->n, m->n);
+        mc_log(MC_LOG_WARN, "topology: %u workers on fewer CPUs (%u); fewer threads would be faster", p->n,
+               p->pinned ? distinct(p->cpu, p->n) : m->n);
     if (p->n > quota_cpus(m) && m->n > quota_cpus(m))
         mc_log(
             MC_LOG_WARN,
@@ -189,7 +190,7 @@ enum mc_code placement_plan(const struct machine *m, const struct placement_wish
         if (code) return code;
     } else {
         p.shared = p.n > m->n;
-        if (wish->pin == PLACEMENT_PIN_AUTO && !p.shared) {
+        if (wish->pin == PLACEMENT_PIN_AUTO && !p.shared && quota_cpus(m) >= n_cores) {
             qsort(order, p.n, sizeof *order, by_number);
             assign(order, &p);
             p.pinned = true;

@@ -7,7 +7,7 @@
 enum { PLACEMENT_MAX = 512 };
 
 enum placement_pin {
-    PLACEMENT_PIN_AUTO, /* one CPU a worker, as long as there are enough CPUs */
+    PLACEMENT_PIN_AUTO, /* one CPU a worker, as long as there are enough CPUs and no quota of fewer */
     PLACEMENT_PIN_OFF,  /* the system moves the workers as it likes */
     PLACEMENT_PIN_LIST  /* the CPUs of the list, in its order */
 };
@@ -36,15 +36,16 @@ struct placement {
 };
 
 /* How many: one a physical core of the fastest kind that is allowed; at most the whole CPUs of a quota, but one.
- * Where: every core gets a worker before any gets a second one (siblings only when more threads are asked for than there are
- * cores), faster kinds of core before slower, each core by its lowest allowed CPU. Fewer workers than cores fill one L3 group
- * after the other, node by node. Workers are numbered by node, then group, so that neighbours share an L3.
- * No core is left free: nothing in this program reads disks or serves requests beside the workers while they compute, and a
- * core less costs its share of every token. That changes with the first such thread.
- * More threads than CPUs are allowed: they share, not pinned unless a list was given (logged). Logged as well: more threads
- * than a quota pays for; a process that was started bound to one CPU of several, unless one thread was asked for.
- * m must be indexed. Errors: MC_EARG (more than PLACEMENT_MAX threads; a list that is empty or names a CPU that is not the
- * process's to use). */
+ * A quota of fewer CPUs than there are such cores: not pinned. Others with quotas of their own have the same CPUs to choose
+ * from, and if all took the first ones they would share a few cores and leave the rest idle; the system spreads threads that
+ * may move. Where: every core gets a worker before any gets a second one (siblings only when more threads are asked for than
+ * there are cores), faster kinds of core before slower, each core by its lowest allowed CPU. Fewer workers than cores fill one
+ * L3 group after the other, node by node. Workers are numbered by node, then group, so that neighbours share an L3. No core is
+ * left free: nothing in this program reads disks or serves requests beside the workers while they compute, and a core less
+ * costs its share of every token. That changes with the first such thread. More threads than CPUs are allowed: they share, not
+ * pinned unless a list was given (logged). Logged as well: more threads than a quota pays for; a process that was started bound
+ * to one CPU of several, unless one thread was asked for. m must be indexed. Errors: MC_EARG (more than PLACEMENT_MAX threads;
+ * a list that is empty or names a CPU that is not the process's to use). */
 MC_MUST_CHECK enum mc_code placement_plan(const struct machine *m, const struct placement_wish *wish, struct placement *out,
                                           struct mc_err *err);
 

@@ -17,6 +17,7 @@
 enum { STREAMS = 4, LINE_WORDS = 8, PAGE = 4096, SLICE = 16 << 20, MEASURE_NS = 100000000 };
 #define READER_BYTES_MAX ((uint64_t)512 << 20)
 #define READER_BYTES_MIN ((uint64_t)16 << 20)
+#define CACHED_BYTES     ((size_t)64 << 20) /* the caches of an ordinary machine */
 
 struct memory_reader {
     struct workers *team;
@@ -100,6 +101,11 @@ double memory_reader_measure(struct memory_reader *r)
 uint64_t memory_reader_bytes(const struct memory_reader *r)
 {
     return r ? r->bytes : 0;
+}
+
+const char *memory_reader_caveat(const struct memory_reader *r)
+{
+    return r && r->bytes < CACHED_BYTES ? ", from so little of it that caches count" : "";
 }
 
 /* ---- the disk --------------------------------------------------------------------------------------------------------- */

@@ -21,6 +21,8 @@ void memory_reader_destroy(struct memory_reader *r);
 double memory_reader_measure(struct memory_reader *r);       /* NaN of NULL */
 uint64_t memory_reader_size(uint64_t available_bytes);       /* what it would hold; 0: none */
 uint64_t memory_reader_bytes(const struct memory_reader *r); /* what it holds; 0 of NULL */
+/* "", or what to say of the figure because the caches of an ordinary machine hold as much as was read. */
+const char *memory_reader_caveat(const struct memory_reader *r);
 
 /* Maps every part of the model and reads one byte of each page with all workers: afterwards the file is in memory, as far as it
  * fits. *seconds is what that took. */

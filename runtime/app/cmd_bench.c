@@ -307,8 +307,6 @@ static void print_streamed(const char *name, const struct bench *b, const struct
     printf("\n");
 }
 
-enum { CACHED_BYTES = 64 << 20 }; /* the caches of an ordinary machine hold this much */
-
 static void print_table(const struct bench *b, const struct summary *s)
 {
     printf("kernels          %s, %u threads%s\n", b->facts.isa, b->facts.n_threads, b->facts.pinned ? ", pinned" : "");
@@ -335,8 +333,7 @@ static void print_table(const struct bench *b, const struct summary *s)
             printf("\n");
         }
         if (b->memory)
-            printf("memory           %.2f GB/s read by the same threads%s\n", s->memory_gb_s,
-                   memory_reader_bytes(b->memory) < CACHED_BYTES ? ", from so little of it that caches count" : "");
+            printf("memory           %.2f GB/s read by the same threads%s\n", s->memory_gb_s, memory_reader_caveat(b->memory));
         else
             printf("memory           not measured: too little of it is free\n");
     }

@@ -13,6 +13,7 @@
 #include "topology/workers.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,28 +31,25 @@ static bool reads_weights(const struct check_row *r)
 }
 
 /* A team as this machine gets it: n_threads 0 is one a core. NULL when it cannot be had. */
-static struct workers *team_of(unsigned n_threads, unsigned *n_groups)
+static struct workers *team_of(unsigned n_threads, struct placement *place)
 {
     struct machine *machine = malloc(sizeof *machine);
-    struct placement *place = malloc(sizeof *place);
     struct workers *team = NULL;
-    if (machine && place) {
+    if (machine) {
         discover_this_machine(machine);
-        if (!placement_plan(machine, &(struct placement_wish){.n_threads = n_threads}, place, NULL)) {
-            *n_groups = place->n_groups;
-            if (workers_create(place, &team, NULL)) team = NULL;
-        }
+        if (!placement_plan(machine, &(struct placement_wish){.n_threads = n_threads}, place, NULL) &&
+            workers_create(place, &team, NULL))
+            team = NULL;
     }
     free(machine);
-    free(place);
     return team;
 }
 
 /* NaN where that cannot be measured; the table is the same without it. */
 static double one_core_gb_s(void)
 {
-    unsigned n_groups;
-    struct workers *const team = team_of(1, &n_groups);
+    struct placement place;
+    struct workers *const team = team_of(1, &place);
     struct memory_reader *reader = NULL;
     double gb_s = (double)NAN;
     if (team && !memory_reader_create(team, &reader, NULL)) gb_s = memory_reader_measure(reader);
@@ -62,12 +60,28 @@ static double one_core_gb_s(void)
 
 /* ---- the barrier ------------------------------------------------------------------------------------------------------ */
 
-enum { BARRIER_SYNCS = 20000, BARRIER_RUNS = 5 };
+enum { BARRIER_SYNCS = 20000, BARRIER_RUNS = 5, BUSY_NS = 500000000 };
 
 struct barrier {
     unsigned workers, groups;
     double ns; /* of one sync when nobody is late: the best run */
+    /* The mean of all syncs while a thread that never sleeps shares the last worker's CPU: the system stops that worker for
+     * whole time slices. NaN when workers are not pinned. */
+    double busy_ns;
 };
+
+struct neighbour {
+    unsigned cpu;
+    atomic_bool stop;
+};
+
+static void never_sleep(void *arg)
+{
+    struct neighbour *const n = arg;
+    struct mc_err err;
+    if (os_thread_bind(n->cpu, &err)) return;
+    while (!atomic_load_explicit(&n->stop, memory_order_relaxed)) os_cpu_relax();
+}
 
 static void sync_often(void *arg, struct worker *w)
 {
@@ -75,18 +89,34 @@ static void sync_often(void *arg, struct worker *w)
     for (unsigned i = 0; i < BARRIER_SYNCS; i++) workers_sync(w);
 }
 
+static double barrier_beside(struct workers *team, unsigned cpu)
+{
+    struct neighbour n = {.cpu = cpu};
+    struct os_thread *thread;
+    uint64_t begin, now, runs = 0;
+    if (os_thread_start(never_sleep, &n, "neighbour", &thread, NULL)) return (double)NAN;
+    for (begin = now = os_clock_ns(); now - begin < BUSY_NS && !os_interrupted(); now = os_clock_ns(), runs++)
+        workers_run(team, sync_often, NULL);
+    atomic_store_explicit(&n.stop, true, memory_order_relaxed);
+    os_thread_join(thread);
+    return (double)(now - begin) / ((double)runs * BARRIER_SYNCS);
+}
+
 static struct barrier measure_barrier(void)
 {
-    struct barrier b = {0, 0, (double)NAN};
-    struct workers *const team = team_of(0, &b.groups);
+    struct barrier b = {0, 0, (double)NAN, (double)NAN};
+    struct placement place;
+    struct workers *const team = team_of(0, &place);
     if (!team) return b;
     b.workers = workers_count(team);
+    b.groups = place.n_groups;
     for (unsigned i = 0; i < BARRIER_RUNS; i++) {
         const uint64_t start = os_clock_ns();
         workers_run(team, sync_often, NULL);
         const double ns = (double)(os_clock_ns() - start) / BARRIER_SYNCS;
         if (i == 0 || ns < b.ns) b.ns = ns;
     }
+    if (place.pinned && b.workers > 1) b.busy_ns = barrier_beside(team, place.cpu[b.workers - 1]);
     workers_destroy(team);
     return b;
 }
@@ -142,9 +172,11 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
     json_out_array(&t.rows, NULL);
     size_t n_failed = 0;
     const bool has_barrier = !co.only || strstr("barrier", co.only);
-    const struct barrier barrier = has_barrier ? measure_barrier() : (struct barrier){0, 0, (double)NAN};
+    const struct barrier barrier = has_barrier ? measure_barrier() : (struct barrier){.workers = 0};
     if (has_barrier && !t.json)
-        printf("barrier: %u workers in %u L3 groups meet in %.0f ns\n", barrier.workers, barrier.groups, barrier.ns);
+        printf("barrier: %u workers in %u L3 groups meet in %.0f ns", barrier.workers, barrier.groups, barrier.ns);
+    if (has_barrier && !t.json)
+        printf(isfinite(barrier.busy_ns) ? ", in %.0f ns beside a busy thread on one of their CPUs\n" : "\n", barrier.busy_ns);
     enum mc_code code = check_run(&co, on_row, &t, &n_failed, err);
     json_out_array_end(&t.rows);
     if (!code && !t.n_rows && !has_barrier)
@@ -159,6 +191,7 @@ enum mc_code cmd_bench_kernels(const struct app_options *o, struct mc_err *err)
             json_out_uint(&j, "workers", barrier.workers);
             json_out_uint(&j, "groups", barrier.groups);
             json_out_num(&j, "ns", barrier.ns);
+            json_out_num(&j, "busy_neighbour_ns", barrier.busy_ns);
             json_out_object_end(&j);
         }
         json_out_splice(&j, "kernels", &t.rows);

@@ -68,13 +68,16 @@ static double gb(uint64_t bytes)
 
 static void look_at_cpu(struct doctor *d)
 {
-    const uint32_t flags = kern_cpu_flags();
+    uint32_t flags;
+    if (kern_isa_flags(opt_text(d->o, OPT_ISA), &flags)) flags = kern_cpu_flags(); /* refused: the model's finding */
     struct finding *const f = add(d, "cpu", "%s kernels",
                                   flags & KERN_AVX512     ? "AVX-512"
                                   : flags & KERN_AVX_VNNI ? "AVX2 with VNNI"
                                   : flags & KERN_AVX2     ? "AVX2"
                                                           : "scalar");
-    if (!(flags & KERN_AVX2))
+    if (!(flags & KERN_AVX2) && kern_cpu_flags() & KERN_AVX2)
+        remedy(f, SLOWER, "this CPU has more: without --isa scalar it is some ten times as fast");
+    else if (!(flags & KERN_AVX2))
         remedy(f, SLOWER, "a CPU with AVX2 is some ten times as fast; a virtual machine must be told to pass it on");
 }
 
@@ -187,9 +190,10 @@ static enum mc_code measure_memory(struct doctor *d, struct mc_err *err)
     const enum mc_code code = memory_reader_create(d->team, &reader, err);
     if (code) return code;
     const double gb_s = memory_reader_measure(reader);
+    const char *const caveat = memory_reader_caveat(reader);
     memory_reader_destroy(reader);
     if (isfinite(gb_s))
-        add(d, "memory speed", "%.1f GB/s read by the workers", gb_s);
+        add(d, "memory speed", "%.1f GB/s read by the workers%s", gb_s, caveat);
     else
         add(d, "memory speed", "not measured: too little of it is free");
     return MC_OK;

@@ -22,6 +22,7 @@ struct forecast {
     struct engine_plan plan;
     bool pinned;
     double memory_gb_s;               /* NaN: not measured */
+    const char *caveat;               /* of that figure, or "" */
     uint64_t token_bytes;             /* of weights */
     double decode_tok_s, decode_full; /* at the beginning and at the end of the context; NaN where it does not fit */
 };
@@ -83,7 +84,7 @@ static void print_table(const struct forecast *f)
 {
     const struct engine_plan *const p = &f->plan;
     printf("model      %s\n", f->path);
-    printf("workers    %u%s, %s kernels\n", p->n_threads, f->pinned ? ", one a CPU" : ", not pinned", p->isa);
+    printf("workers    %u%s, %s kernels\n", p->n_threads, f->pinned ? ", pinned" : ", not pinned", p->isa);
     printf("%-20s %10s %10s %10s %10s %10s\n", "weights, GB", "file", "packed", "unpacked", "mapped", "a token");
     for (unsigned i = 0; i < PLAN_CLASSES; i++) {
         const struct plan_class *const c = &p->weights[i];
@@ -100,11 +101,14 @@ static void print_table(const struct forecast *f)
     if (!isfinite(f->memory_gb_s))
         printf("memory     not measured: too little of it is free\n");
     else
-        printf("memory     %.1f GB/s read by these workers\n", f->memory_gb_s);
+        printf("memory     %.1f GB/s read by these workers%s\n", f->memory_gb_s, f->caveat);
     if (isfinite(f->decode_tok_s))
         printf("decode     at most %.2f tok/s, %.2f with the context full\n", f->decode_tok_s, f->decode_full);
+    else if (p->session.total_bytes > p->memory_bytes)
+        printf("decode     not at all: cache and activations alone take %.3f GB; a smaller --ctx or --batch takes less\n",
+               gb(p->session.total_bytes));
     else if (!p->fits)
-        printf("decode     as fast as the disk\n");
+        printf("decode     no faster than the disk brings %.1f MB for each token\n", (double)p->token_disk_bytes * 1e-6);
 }
 
 static enum mc_code foresee(const struct app_options *o, struct workers *team, struct forecast *f, struct mc_err *err)
@@ -120,6 +124,7 @@ static enum mc_code foresee(const struct app_options *o, struct workers *team, s
     if (!code) code = memory_reader_create(team, &reader, err);
     if (code) return code;
     f->memory_gb_s = memory_reader_measure(reader);
+    f->caveat = memory_reader_caveat(reader);
     memory_reader_destroy(reader);
     for (unsigned i = 0; i < PLAN_CLASSES; i++) f->token_bytes += f->plan.weights[i].token_bytes;
     f->decode_tok_s = tok_s(f, f->token_bytes);

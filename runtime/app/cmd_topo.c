@@ -222,7 +222,7 @@ static void print_table(const struct machine_plan *p)
     printf("workers    %u", p->place.n);
     if (p->place.pinned) {
         struct ranges cpus = {0};
-        printf(", one a CPU: ");
+        fputs(p->place.shared ? ", sharing CPUs: " : ", one a CPU: ", stdout);
         for (unsigned i = 0; i < p->place.n; i++) range_add(&cpus, p->place.cpu[i]);
         range_end(&cpus);
     } else {

@@ -12,6 +12,7 @@
 #include "runtime/app/numbers.h"
 #include "runtime/control/settings.h"
 #include "runtime/model/shape.h"
+#include "topology/placement.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ struct opt_row {
 
 static const struct opt_row rows[OPT_COUNT] = {
     [OPT_MODEL] = {"model", 'm', KIND_PATH, SHAPES | CMD_TOKENS | CMD_INSPECT, NULL, 0, 0, NULL},
-    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, 4096, NULL},
+    [OPT_THREADS] = {"threads", 't', KIND_INT, PLACES, NULL, 1, PLACEMENT_MAX, NULL},
     [OPT_PIN] = {"pin", 0, KIND_PATH, PLACES, "auto", 0, 0, NULL},
     [OPT_CTX] = {"ctx", 0, KIND_INT, SHAPES, NULL, 1, INT_TOP, NULL},
     [OPT_BATCH] = {"batch", 0, KIND_INT, SHAPES, NULL, 1, 65536, NULL},

@@ -173,7 +173,9 @@ class Answers(Cli):
         self.assertEqual((got["kernels"], got["failed"]), ([], 0))
         self.assertGreaterEqual(got["barrier"]["workers"], 1)
         self.assertGreater(got["barrier"]["ns"], 0)
-        self.assertRegex(self.ok("bench", "kernels", "barrier"), rb"barrier: \d+ workers in \d+ L3 groups meet in \d+ ns\n")
+        self.assertRegex(self.ok("bench", "kernels", "barrier"), rb"barrier: \d+ workers in \d+ L3 groups meet in \d+ ns(, in \d+ ns beside a busy thread [^\n]*)?\n")
+        if got["barrier"]["busy_neighbour_ns"] is not None:
+            self.assertGreater(got["barrier"]["busy_neighbour_ns"], 0)
 
     def test_ctrl_c_in_kernels_and_tokens(self):
         text = self.write("long", b"once upon a time " * 4000000)

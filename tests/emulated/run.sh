@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Machines with several NUMA nodes and L3 groups, emulated, by hand: tests/emulated/run.sh [BUILD_FOLDER]   (build/release)
-# Boots each machine with the built program and looks at three things: `topo` plans what its shape asks for; the workers and the
-# pages that they touch first are where the plan says (test_workers); the logits are the bits that this machine gives.
+# Boots each machine with the built program and looks at four things: `topo` plans what its shape asks for; the workers and the
+# pages that they touch first are where the plan says (test_workers); the packed weights are on the nodes of the workers that
+# multiply them (move_pages, asked by the engine itself); the logits are the bits that this machine gives.
 # Needs qemu-system-x86, busybox-static and cpio; fetches Debian's cloud kernel (apt-get download, not installed). Three minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -41,6 +42,7 @@ echo "TOPO \$(/bin/modchip topo --json)"
 echo "WORKERS \$?"
 /bin/modchip ${logits[*]/MODEL//bin/tiny-dsv4.gguf} /tmp/l >/dev/null
 echo "LOGITS \$(busybox md5sum </tmp/l)"
+/bin/modchip ${logits[*]/MODEL//bin/tiny-dsv4.gguf} /tmp/l --log info 2>&1 >/dev/null | busybox grep numa
 busybox poweroff -f
 END
 chmod +x "$root/init"
@@ -65,8 +67,12 @@ for key in ("node", "l3"):
     assert [t[key] for t in seats] == sorted(t[key] for t in seats), key
 assert re.search(r"^WORKERS 0$", log, re.M), "test_workers"
 assert f"LOGITS {want}\n" in log, "other logits"
+there = [(int(n), float(share)) for n, share in re.findall(r"engine: numa node=(\d+) mib=\d+ there=([0-9.]+)", log)]
+assert [n for n, _ in there] == (list(range(nodes)) if nodes > 1 else []), there
+assert all(share == 1 for _, share in there), there
+assert re.search(r"engine: numa mode=local", log), "mode"
 END
-    echo "$name: $threads workers on $nodes nodes, $l3 L3 groups: plan, threads, pages and logits are right"
+    echo "$name: $threads workers on $nodes nodes, $l3 L3 groups: plan, threads, pages, weights and logits are right"
 }
 
 node() { # node NUMBER CPUS MIB: the options of one node

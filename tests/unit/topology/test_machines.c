@@ -155,6 +155,8 @@ static void machines_get_their_workers(void **state)
         m.quota_milli = x->quota_milli;
         assert_int_equal(placement_plan(&m, &(struct placement_wish){.n_threads = x->threads}, &p, &err), MC_OK);
         assert_int_equal(p.n, expected_count(x));
+        assert_int_equal(p.pinned, x->quota_milli == 0);
+        if (x->quota_milli) continue;
         for (unsigned i = 0; i < p.n; i++) assert_int_equal(p.cpu[i], expected_cpu(x, i));
         check_rules(&m, &p);
     }
