@@ -86,7 +86,8 @@ ask() {
         esac
         case $name in
         -m | --model | -t | --threads | --pin | --ctx | --batch | --kv | --arith | --layout | --isa | --config) known=1 ;;
-        --io | --hugepages | --numa | --moe-* | --swiglu-*) [ "$question" = plan ] || known=1 ;;
+        --io | --hugepages | --numa | --swiglu-*) known=1 ;;
+        --moe-*) [ "$question" = plan ] || known=1 ;;
         --raw | --ignore-eos | --quiet | --json | --load | --no-* | [!-]*) two='' ;;
         --quick) known=1 two='' ;;
         --help | --version | -h) return ;;

@@ -37,6 +37,7 @@ struct doctor {
     struct machine_plan *machine;
     struct workers *team;
     uint64_t hugepage_bytes; /* that the model asks for; 0: unknown */
+    uint64_t weights_bytes;  /* of them the weights */
 };
 
 MC_PRINTF(3, 4) static struct finding *add(struct doctor *d, const char *name, const char *format, ...)
@@ -105,6 +106,15 @@ static void look_at_governor(struct doctor *d)
                s->n_slow_cpus);
 }
 
+/* Asks for memory as loading would, and gives it back before it is touched. */
+static bool can_have(uint64_t bytes, enum os_hugepages wish, const char *label, struct mc_err *why)
+{
+    struct os_region *region = NULL;
+    if (bytes && os_region_create((size_t)bytes, wish, label, &region, why)) return false;
+    os_region_destroy(region);
+    return true;
+}
+
 static void look_at_hugepages(struct doctor *d)
 {
     const struct os_system *const s = &d->system;
@@ -114,6 +124,13 @@ static void look_at_hugepages(struct doctor *d)
             gb(s->pool_free_bytes[1]));
     struct os_caps caps;
     os_caps_get(&caps);
+    static const enum os_hugepages wishes[] = {OS_HUGE_AUTO, OS_HUGE_OFF, OS_HUGE_THP, OS_HUGE_2M, OS_HUGE_1G};
+    struct mc_err why = {.code = MC_OK};
+    if (!can_have(d->weights_bytes, wishes[opt_int(d->o, OPT_HUGEPAGES)], "weights", &why) ||
+        !can_have(d->hugepage_bytes, OS_HUGE_OFF, "weights, the cache and the activations", &why)) {
+        remedy(f, BLOCKS, "%s", why.msg);
+        return;
+    }
     const uint64_t free_pool = s->pool_free_bytes[0] + s->pool_free_bytes[1];
     if (!caps.can_advise_hugepages && free_pool < d->hugepage_bytes)
         remedy(f, SLOWER,
@@ -165,17 +182,15 @@ static void look_at_model(struct doctor *d)
     struct engine_plan plan;
     const struct app_options *const o = d->o;
     enum mc_code code = model_path(o, path, &why);
-    const struct engine_options eo = {.model_path = path,
-                                      .isa = opt_text(o, OPT_ISA),
-                                      .layout = opt_text(o, OPT_LAYOUT),
-                                      .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST};
+    const struct engine_options eo = model_engine_wish(o, path);
     const struct session_options so = model_session_wish(o);
-    if (!code) code = engine_plan_make(&eo, &so, 0, d->team, &plan, &why);
+    if (!code) code = engine_plan_make(&eo, &so, 0, d->team, d->machine->place.pinned, &plan, &why);
     if (code) {
         remedy(add(d, "model", "%s", why.msg), BLOCKS, "give a model that modchip inspect can read, with options that fit it");
         return;
     }
     d->hugepage_bytes = plan.hugepage_bytes;
+    d->weights_bytes = plan.hugepage_bytes - plan.session.kv_bytes - plan.session.activation_bytes;
     struct finding *const f = add(d, "model", "needs %.2f GB of %.2f GB", gb(plan.need_bytes), gb(plan.memory_bytes));
     if (!plan.fits)
         remedy(f, SLOWER,

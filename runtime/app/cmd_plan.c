@@ -113,13 +113,10 @@ static void print_table(const struct forecast *f)
 
 static enum mc_code foresee(const struct app_options *o, struct workers *team, struct forecast *f, struct mc_err *err)
 {
-    const struct engine_options eo = {.model_path = f->path,
-                                      .isa = opt_text(o, OPT_ISA),
-                                      .layout = opt_text(o, OPT_LAYOUT),
-                                      .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST};
+    const struct engine_options eo = model_engine_wish(o, f->path);
     const struct session_options so = model_session_wish(o);
     struct memory_reader *reader;
-    enum mc_code code = engine_plan_make(&eo, &so, (uint64_t)opt_int(o, OPT_MEMORY), team, &f->plan, err);
+    enum mc_code code = engine_plan_make(&eo, &so, (uint64_t)opt_int(o, OPT_MEMORY), team, f->pinned, &f->plan, err);
     if (!code) code = check_interrupt(err);
     if (!code) code = memory_reader_create(team, &reader, err);
     if (code) return code;

@@ -167,7 +167,9 @@ static const char help_plan[] = "modchip plan [-m FILE] [options]\n"
                                 "  --memory SIZE    what there is (512M, 12G, 1.5GiB; default: what is free)\n"
                                 "  -m, --model FILE    -t, --threads N    --pin auto|off|LIST    --ctx N (8192)\n"
                                 "  --batch N    --kv f32|f16|q8    --arith fast|exact\n"
-                                "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed\n" HELP_COMMON;
+                                "  --isa auto|scalar|avx2|avx512    --layout auto|file|packed\n"
+                                "  --io auto|mmap|uring|pread    --hugepages auto|off|thp|2m|1g\n"
+                                "  --numa auto|local|interleave|mirror    --swiglu-exps N    --swiglu-shexp N\n" HELP_COMMON;
 
 static const char help_doctor[] = "modchip doctor [-m FILE] [options]\n"
                                   "Looks at CPU, cores, governor, huge pages, limits, io_uring, memory and disk, and\n"

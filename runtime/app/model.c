@@ -83,20 +83,9 @@ void say_openmp(const struct app_options *o)
     }
 }
 
-enum mc_code model_open(const struct app_options *o, struct engine **engine, struct tokenizer **tok, struct mc_err *err)
+struct engine_options model_engine_wish(const struct app_options *o, const char *path)
 {
-    char path[MODEL_PATH_MAX];
-    enum mc_code code = dial_options_check(o, err);
-    if (!code) code = model_path(o, path, err);
-    if (code) return code;
-    say_openmp(o);
-    const struct session_options session = model_session_wish(o);
-    struct progress p;
-    progress_begin(&p, "reading weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
-    const struct engine_options eo = {
-        .session = &session,
-        .progress = model_progress,
-        .progress_user = &p,
+    return (struct engine_options){
         .model_path = path,
         .n_threads = (unsigned)opt_int(o, OPT_THREADS),
         .pin = opt_text(o, OPT_PIN),
@@ -113,6 +102,22 @@ enum mc_code model_open(const struct app_options *o, struct engine **engine, str
         .keep_up_shexp = dial_options_rows_shexp(o),
         .arith = opt_int(o, OPT_ARITH) ? ENGINE_EXACT : ENGINE_FAST,
     };
+}
+
+enum mc_code model_open(const struct app_options *o, struct engine **engine, struct tokenizer **tok, struct mc_err *err)
+{
+    char path[MODEL_PATH_MAX];
+    enum mc_code code = dial_options_check(o, err);
+    if (!code) code = model_path(o, path, err);
+    if (code) return code;
+    say_openmp(o);
+    const struct session_options session = model_session_wish(o);
+    struct progress p;
+    progress_begin(&p, "reading weights", "GB", 1e9, opt_flag(o, OPT_QUIET));
+    struct engine_options eo = model_engine_wish(o, path);
+    eo.session = &session;
+    eo.progress = model_progress;
+    eo.progress_user = &p;
     struct engine *e;
     code = engine_open(&eo, &e, err);
     progress_end(&p);

@@ -33,6 +33,8 @@ void say_openmp(const struct app_options *o);
 
 /* --ctx (0: not given), --batch and --kv. */
 struct session_options model_session_wish(const struct app_options *o);
+/* The options as engine_open takes them, without session and progress; path is borrowed. */
+struct engine_options model_engine_wish(const struct app_options *o, const char *path);
 
 /* A session of --ctx tokens, or of `ctx` (cut to what the model allows) when the user said nothing. need > 0: the number of
  * tokens the command is going to put in; a context that cannot hold them is MC_EARG naming both numbers. */

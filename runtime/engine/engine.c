@@ -119,11 +119,16 @@ static void report_nodes(struct engine *e, enum nodes_mode wish)
     e->facts.numa = nodes_mode_name(n->mode);
     mc_log(wish != NODES_AUTO && n->mode != wish ? MC_LOG_WARN : MC_LOG_INFO, "engine: numa mode=%s: %s", e->facts.numa,
            n->why);
-    for (unsigned k = 0; n->n > 1 && k < n->n; k++)
-        if (e->resident.region[k])
-            mc_log(MC_LOG_INFO, "engine: numa node=%u mib=%zu there=%.3f", n->os_node[k],
-                   os_region_size(e->resident.region[k]) >> 20,
-                   os_numa_share(os_region_data(e->resident.region[k]), os_region_size(e->resident.region[k]), n->os_node[k]));
+    for (unsigned k = 0; n->n > 1 && k < n->n; k++) {
+        struct os_region *const r = e->resident.region[k];
+        if (!r) continue;
+        const double there = os_numa_share(os_region_data(r), os_region_size(r), n->os_node[k]);
+        const bool poor = there < 0.9; /* a node that is full gives way to its neighbours */
+        mc_log(poor ? MC_LOG_WARN : MC_LOG_INFO, "engine: numa node=%u mib=%zu there=%.3f%s", n->os_node[k],
+               os_region_size(r) >> 20, there,
+               poor ? ": that node was full (files that other programs read count, too); the other weights are farther away"
+                    : "");
+    }
 }
 
 static void report_io(struct engine *e)
@@ -224,12 +229,12 @@ static enum mc_code start_streaming(struct expert_cache_options *eo, struct engi
     return MC_OK;
 }
 
-/* Makes weights resident as the options ask. The free memory is that of the machine or of this process's cgroup, whichever is
- * less. */
-static enum mc_code make_resident(const struct engine_options *opt, struct engine *e, struct mc_err *err)
+/* The free memory is that of the machine or of this process's cgroup, whichever is less. */
+enum mc_code engine_make_resident(const struct engine_options *opt, struct engine *e, const struct resident_foresee *foresee,
+                                  struct mc_err *err)
 {
     struct resident_options ro = {
-        .touch_first = opt->touch_first, .progress = opt->progress, .progress_user = opt->progress_user};
+        .touch_first = opt->touch_first, .progress = opt->progress, .progress_user = opt->progress_user, .foresee = foresee};
     enum engine_layout layout;
     enum mc_code code = engine_read_layout(opt->layout, &layout, err);
     if (!code) code = io_of_name(opt->io ? opt->io : "auto", &ro.io, err);
@@ -250,7 +255,7 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
         code = engine_session_room(e, &so, &session, err);
         if (code) return code;
     }
-    const uint64_t available = os_memory_available_bytes();
+    const uint64_t available = foresee ? foresee->available_bytes : os_memory_available_bytes();
     ro.budget_bytes = engine_pack_budget(available, session.total_bytes);
     e->ceiling = opt->memory_bytes > 0;
     code = ceiling_of(opt, session.total_bytes, &ro.ceiling_bytes, err);
@@ -260,10 +265,10 @@ static enum mc_code make_resident(const struct engine_options *opt, struct engin
     if (!code) code = wish_streaming(opt, e, layers, &eo, &ro, err);
     struct resident *const r = &e->resident;
     if (!code) code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
-    if (!code && r->streams) code = start_streaming(&eo, e, err);
+    if (!code && r->streams && !foresee) code = start_streaming(&eo, e, err);
     free(layers);
     if (e->ceiling) weights_forget_all(e->weights);
-    if (code) return code;
+    if (code || foresee) return code;
     if (packed && !r->n_packed && !r->n_left)
         return mc_fail(err, MC_EARG, 0,
                        "--layout packed: the %s kernels have no packed form of this model's types; use auto or file",
@@ -322,7 +327,7 @@ enum mc_code engine_open(const struct engine_options *opt, struct engine **out, 
     enum mc_code code = e ? engine_bind(opt, e, err) : mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
     if (!code) code = create_settings(e, err);
     if (!code) code = start_team(opt, e, err);
-    if (!code) code = make_resident(opt, e, err);
+    if (!code) code = engine_make_resident(opt, e, NULL, err);
     if (!code) settings_box_up_packed(e->settings, !engine_rows_saving(e, 64, 0), !engine_rows_saving(e, 0, 64));
     if (!code && weights_damaged(e->weights))
         code = mc_fail(err, MC_EIO, 0, "%s: the file became shorter or unreadable while it was opened",

@@ -49,6 +49,10 @@ void engine_streaming_publish(struct engine *e);
  * bytes counted. *e is zeroed memory; engine_close undoes it, also after a failure. */
 MC_MUST_CHECK enum mc_code engine_bind(const struct engine_options *opt, struct engine *e, struct mc_err *err);
 
+/* Makes weights resident as the options ask. e has a team. foresee: NULL, or the decisions only; then nothing is read. */
+MC_MUST_CHECK enum mc_code engine_make_resident(const struct engine_options *opt, struct engine *e,
+                                                const struct resident_foresee *foresee, struct mc_err *err);
+
 enum engine_layout { ENGINE_LAYOUT_AUTO, ENGINE_LAYOUT_FILE, ENGINE_LAYOUT_PACKED };
 MC_MUST_CHECK enum mc_code engine_read_layout(const char *layout, enum engine_layout *out, struct mc_err *err);
 /* Bytes that weights in own memory may take where so many are free and a session will want some of them. */

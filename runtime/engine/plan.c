@@ -1,13 +1,11 @@
 /* plan.c - see plan.h
  *
- * The walk over the matrices is that of resident_create: same order, same budget, same measurements, nothing written. */
+ * The decisions are those of resident_create itself: it is asked to take them and to stop there. */
 #include "runtime/engine/plan.h"
 
 #include "io/weights/weights.h"
-#include "kernels/pack.h"
 #include "platform/os.h"
 #include "runtime/engine/engine_private.h"
-#include "runtime/engine/layout_choice.h"
 #include "topology/workers.h"
 
 #include <stdlib.h>
@@ -15,37 +13,13 @@
 
 struct walk {
     struct engine *e;
-    struct workers *team;
     struct engine_plan *plan;
-    enum engine_layout layout;
-    uint64_t budget, used; /* of own memory */
-    enum { NOT_KNOWN, PACK, LEAVE } choice[QUANT_TYPE_COUNT];
 };
 
 const char *plan_class_name(enum plan_class_id id)
 {
     static const char *const names[PLAN_CLASSES] = {"layers", "routed experts", "head", "tables and vectors"};
     return (unsigned)id < PLAN_CLASSES ? names[id] : "none";
-}
-
-/* A form that takes more memory than the file's must be faster for it. */
-static bool pays(struct walk *w, const struct matrix *m, uint64_t bytes)
-{
-    if (w->layout == ENGINE_LAYOUT_PACKED || bytes <= matrix_bytes(m) / 20 * 21) return true;
-    if (w->choice[m->type] == NOT_KNOWN) {
-        const struct layout_speed s = layout_measure(&w->e->kern, w->team, m);
-        if (s.file <= 0) return true; /* too small to be measured */
-        w->choice[m->type] = layout_pays(s) ? PACK : LEAVE;
-    }
-    return w->choice[m->type] == PACK;
-}
-
-/* Memory of the packed form, 0 where it stays as it is. */
-static uint64_t packed_bytes(struct walk *w, const struct matrix *m)
-{
-    if (w->layout == ENGINE_LAYOUT_FILE || w->e->exact || !w->e->kern.packed[m->type] || m->rows % KERN_PACK_ROWS) return 0;
-    const uint64_t bytes = (uint64_t)kern_pack_group_bytes(m->type, m->k) * (m->rows / KERN_PACK_ROWS) * m->count;
-    return bytes && pays(w, m, bytes) ? bytes : 0;
 }
 
 /* Read only where the indexer has to choose. */
@@ -56,24 +30,21 @@ static bool is_index_query(const struct model *m, const struct matrix *matrix)
     return false;
 }
 
-static void visit(void *user, struct matrix *m)
+static void add_matrix(void *user, const struct matrix *m, uint64_t memory, uint64_t copy, bool is_packed)
 {
-    struct walk *const w = user;
+    const struct walk *const w = user;
     const struct model *const model = &w->e->model;
     const bool is_routed = m->count > 1;
     struct plan_class *const c = &w->plan->weights[m == &model->output ? PLAN_HEAD : is_routed ? PLAN_EXPERTS : PLAN_LAYERS];
-    const uint64_t file = matrix_bytes(m), packed = packed_bytes(w, m), memory = packed ? packed : file;
-    const uint64_t used = is_index_query(model, m) ? 0 : is_routed ? model->shape.n_used : 1;
-    const bool fits = memory <= w->budget - w->used;
-    w->used += fits ? memory : 0;
+    const uint64_t file = matrix_bytes(m), used = is_index_query(model, m) ? 0 : is_routed ? model->shape.n_used : 1;
     c->file_bytes += file;
-    if (!fits)
+    if (!memory)
         c->mapped_bytes += file;
-    else if (packed)
-        c->packed_bytes += packed, c->packed_file_bytes += file;
+    else if (is_packed)
+        c->packed_bytes += memory, c->packed_file_bytes += file;
     else
-        c->plain_bytes += file;
-    c->token_bytes += (fits ? memory : file) / m->count * used;
+        c->plain_bytes += memory;
+    c->token_bytes += copy / m->count * used;
     c->token_file_bytes += file / m->count * used;
 }
 
@@ -142,30 +113,40 @@ static enum mc_code count_kv(const struct engine *e, const struct session_option
 }
 
 enum mc_code engine_plan_make(const struct engine_options *opt, const struct session_options *session, uint64_t memory_bytes,
-                              struct workers *team, struct engine_plan *out, struct mc_err *err)
+                              struct workers *team, bool pinned, struct engine_plan *out, struct mc_err *err)
 {
     struct engine_plan p = {.n_threads = workers_count(team)};
     struct session_options so = *session;
-    struct walk w = {.team = team, .plan = &p};
-    const uint64_t pool = memory_bytes ? 0 : os_huge_pool_free_bytes(OS_HUGE_AUTO); /* not part of what counts as free */
-    p.memory_bytes = pool + (memory_bytes ? memory_bytes : os_memory_available_bytes());
-    enum mc_code code = engine_read_layout(opt->layout, &w.layout, err);
-    if (code) return code;
+    struct engine_options eo = *opt;
     struct engine *const e = calloc(1, sizeof *e);
     if (!e) return mc_fail(err, MC_ENOMEM, 0, "out of memory for the plan");
-    w.e = e;
+    struct walk w = {e, &p};
+    struct resident_foresee foresee = {.available_bytes = os_memory_available_bytes(), .tell = add_matrix, .user = &w};
+    if (!memory_bytes) foresee.pool_bytes = os_huge_pool_free_bytes(OS_HUGE_AUTO); /* no part of what counts as free */
+    p.memory_bytes = memory_bytes ? memory_bytes : foresee.available_bytes + foresee.pool_bytes;
+    if (foresee.available_bytes < memory_bytes) foresee.available_bytes = memory_bytes;
+    if (memory_bytes) eo.memory_bytes = memory_bytes; /* the ceiling that loading would obey */
     e->facts.n_threads = p.n_threads;
-    code = engine_bind(opt, e, err);
+    e->facts.pinned = pinned;
+    e->team = team;
+    eo.session = &so;
+    enum mc_code code = engine_bind(&eo, e, err);
     if (!code) code = engine_session_room(e, &so, &p.session, err);
     p.n_ctx = so.n_ctx;
     if (!code) code = count_kv(e, &so, &p, err);
+    if (!code) code = engine_make_resident(&eo, e, &foresee, err);
+    if (code == MC_ENOMEM && memory_bytes) { /* loading would refuse: what such a machine would hold, nevertheless */
+        resident_destroy(&e->resident);
+        eo.memory_bytes = 0;
+        foresee.available_bytes = memory_bytes;
+        code = engine_make_resident(&eo, e, &foresee, err);
+    }
     if (!code) {
         p.isa = e->kern.isa;
-        w.budget = pool + engine_pack_budget(p.memory_bytes - pool, p.session.total_bytes);
-        model_each_matrix(&e->model, visit, &w);
         add_rest(e, &p);
         fill_memory(&p);
     }
+    e->team = NULL; /* the caller's */
     engine_close(e);
     if (!code) *out = p;
     return code;

@@ -44,11 +44,11 @@ struct engine_plan {
 const char *plan_class_name(enum plan_class_id id);
 
 /* session->n_ctx 0: 8192 tokens, or what the model allows. memory_bytes 0: what is free now. The team measures, as loading
- * does, whether larger packed forms are faster (runtime/engine/ layout_choice.h); its size is the number of threads. Reads no
- * more of the weights than that. Errors: those of engine_open and session_create, but no MC_ENOMEM for a model that is too
- * large. */
+ * does, whether larger packed forms are faster (runtime/engine/ layout_choice.h); its size is the number of threads, `pinned`
+ * whether they stay where they are. Reads no more of the weights than that. Errors: those of engine_open and session_create,
+ * but no MC_ENOMEM for a model that is too large. */
 MC_MUST_CHECK enum mc_code engine_plan_make(const struct engine_options *opt, const struct session_options *session,
-                                            uint64_t memory_bytes, struct workers *team, struct engine_plan *out,
+                                            uint64_t memory_bytes, struct workers *team, bool pinned, struct engine_plan *out,
                                             struct mc_err *err);
 
 #endif

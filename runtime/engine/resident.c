@@ -184,6 +184,27 @@ static enum mc_code fit(struct plan *p, struct model *m, struct mc_err *err)
     return MC_OK;
 }
 
+struct telling {
+    const struct plan *plan;
+    size_t next; /* job; they are in the order of the matrices */
+};
+
+static void tell(void *user, struct matrix *m)
+{
+    struct telling *const x = user;
+    const struct resident_foresee *const f = x->plan->opt->foresee;
+    if (x->next == x->plan->n_jobs || x->plan->jobs[x->next].m != m) {
+        f->tell(f->user, m, 0, matrix_bytes(m), false);
+        return;
+    }
+    const struct resident_job *const j = &x->plan->jobs[x->next++];
+    const uint64_t packed = (uint64_t)j->group_bytes * (m->rows / KERN_PACK_ROWS) * m->count;
+    if (packed)
+        f->tell(f->user, m, packed * j->copies, packed, true);
+    else
+        f->tell(f->user, m, matrix_bytes(m), matrix_bytes(m), false);
+}
+
 struct mapped {
     const struct weights *weights;
 };
@@ -220,7 +241,7 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     out->intake.io = WEIGHTS_MMAP;
     nodes_choose(team, opt->pinned, opt->numa, opt->assumed_nodes, &out->nodes);
     p.layout = opt->layout;
-    p.budget = opt->budget_bytes + os_huge_pool_free_bytes(opt->huge);
+    p.budget = opt->budget_bytes + (opt->foresee ? opt->foresee->pool_bytes : os_huge_pool_free_bytes(opt->huge));
     if (p.budget > opt->ceiling_bytes) p.budget = opt->ceiling_bytes;
     model_each_matrix(m, count, &n_matrices);
     p.jobs = calloc(n_matrices + 1, sizeof *p.jobs);
@@ -234,6 +255,11 @@ enum mc_code resident_create(struct model *m, const struct kern_table *kern, con
     if (!code) {
         walk(&p, m);
         code = fit(&p, m, err);
+    }
+    if (!code && opt->foresee) {
+        struct telling user = {.plan = &p};
+        model_each_matrix(m, tell, &user);
+        p.n_jobs = out->n_left = 0;
     }
     if (!code && p.n_jobs) {
         code = create_regions(&p, err);

@@ -28,6 +28,15 @@ struct resident_streaming {
     uint64_t most_bytes;             /* not more than this (UINT64_MAX: no limit) */
 };
 
+/* Decide only, and tell (plan.h). */
+struct resident_foresee {
+    uint64_t available_bytes; /* free memory, as if it were so */
+    uint64_t pool_bytes;      /* and free hugetlb pages besides */
+    /* Of every matrix: memory in all its copies (0: it stays mapped), the bytes of one copy, and whether that is packed. */
+    void (*tell)(void *user, const struct matrix *m, uint64_t memory_bytes, uint64_t copy_bytes, bool is_packed);
+    void *user;
+};
+
 struct resident_options {
     uint64_t budget_bytes;  /* free pages of hugetlb pools are taken besides, */
     uint64_t ceiling_bytes; /* but no more than this altogether (UINT64_MAX: no limit) */
@@ -41,7 +50,8 @@ struct resident_options {
     bool touch_first;            /* make all memory present before the first read, so that both can be timed apart */
     engine_progress_fn progress; /* of reading, in bytes of the file; or NULL */
     void *progress_user;
-    const struct stream_fault *fault; /* NULL but in tests */
+    const struct stream_fault *fault;       /* NULL but in tests */
+    const struct resident_foresee *foresee; /* or NULL; then *out holds numbers and no weights */
 };
 
 struct resident {

@@ -818,32 +818,58 @@ class Settings(Cli):
         self.assertEqual(got["io"], "pread")
         self.assertGreater(got["load_gb_s"], 0)
 
-    def test_loading_in_a_group_smaller_than_the_file(self):
-        """A memory control group that does not hold the file: what does not fit stays mapped, and the answer is the same."""
+    def memory_group(self, limit):
+        """A memory control group for one test; returns its folder and what a child calls to enter it."""
         group = f"/sys/fs/cgroup/memory/modchip-e2e-{os.getpid()}"
         try:
             os.mkdir(group)
+            self.addCleanup(os.rmdir, group)
             with open(group + "/memory.limit_in_bytes", "w") as f:
-                f.write(str(160 << 20))
+                f.write(str(limit))
         except OSError as e:
             self.skipTest(f"no memory control group can be made: {e}")
-        try:
-            model = self.path("made.gguf")
-            self.ok("synth", model, "--preset", "nano-quant", "--set", "ff=4096", "--set", "experts=64", "--layers", "8", "--quiet")
-            self.assertGreater(os.path.getsize(model), 200 << 20)
-            call = ("logits", "--tokens", "1,2,3", "-m", model, "--ctx", "16", "--batch", "8", "--quiet", "-o")
-            self.ok(*call, "free")
-            def enter():
-                with open(group + "/cgroup.procs", "w") as f:
-                    f.write("0")
-            for more in ((), ("--io", "pread"), ("--io", "mmap"), ("--hugepages", "off")):
-                p = subprocess.run([PROGRAM, *call, "capped", *more], capture_output=True, env=self.env, cwd=self.dir, timeout=300, preexec_fn=enter)
-                self.assertNotEqual(p.returncode, -signal.SIGKILL, "the group's limit was broken")
-                self.assertEqual(p.returncode, 0, p.stderr)
-                self.assertEqual(self.read("free"), self.read("capped"), more)
-                self.assertIn(b"stay mapped", p.stderr, more)
-        finally:
-            os.rmdir(group)
+
+        def enter():
+            with open(group + "/cgroup.procs", "w") as f:
+                f.write("0")
+        return group, enter
+
+    def capped(self, enter, call, *more):
+        """Output of the program in the group."""
+        p = subprocess.run([PROGRAM, *call, *more], capture_output=True, env=self.env, cwd=self.dir, timeout=300, preexec_fn=enter)
+        self.assertNotEqual(p.returncode, -signal.SIGKILL, "the group's limit was broken")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return p.stderr
+
+    def test_loading_in_a_group_smaller_than_the_file(self):
+        """A memory control group that does not hold the file: what does not fit stays mapped, and the answer is the same."""
+        _, enter = self.memory_group(160 << 20)
+        model = self.path("made.gguf")
+        self.ok("synth", model, "--preset", "nano-quant", "--set", "ff=4096", "--set", "experts=64", "--layers", "8", "--quiet")
+        self.assertGreater(os.path.getsize(model), 200 << 20)
+        call = ("logits", "--tokens", "1,2,3", "-m", model, "--ctx", "16", "--batch", "8", "--quiet", "-o")
+        self.ok(*call, "free")
+        for more in ((), ("--io", "pread"), ("--io", "mmap"), ("--hugepages", "off")):
+            self.assertIn(b"stay mapped", self.capped(enter, call, "capped", *more), more)
+            self.assertEqual(self.read("free"), self.read("capped"), more)
+
+    def test_loading_when_the_file_cache_is_full(self):
+        """Files, clean ones and such as wait to be written, fill the group to its limit: they give way, and all weights find room."""
+        limit = 1 << 30
+        group, enter = self.memory_group(limit)
+        model = self.path("made.gguf")
+        self.ok("synth", model, "--preset", "nano-quant", "--set", "ff=4096", "--set", "experts=64", "--layers", "3", "--quiet")
+        self.assertGreater(os.path.getsize(model), 70 << 20)
+        call = ("logits", "--tokens", "1,2,3", "-m", model, "--ctx", "16", "--batch", "8", "--quiet", "-o")
+        self.ok(*call, "free")
+        for more in ((), ("--io", "mmap"), ("--io", "pread", "--hugepages", "off")):
+            subprocess.run(["dd", "if=/dev/zero", "of=" + self.path("fill"), "bs=1M", f"count={limit >> 20}"], check=True, stderr=subprocess.DEVNULL,
+                           preexec_fn=enter)
+            with open(group + "/memory.usage_in_bytes") as f:
+                self.assertGreater(int(f.read()), limit // 10 * 9, "the cache is not full")
+            self.assertNotIn(b"stay mapped", self.capped(enter, call, "capped", *more), more)
+            self.assertEqual(self.read("free"), self.read("capped"), more)
+            os.remove(self.path("fill"))
 
     def test_loading_as_another_user_with_little_locked_memory(self):
         def lower():

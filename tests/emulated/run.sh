@@ -3,7 +3,8 @@
 # Boots each machine with the built program and looks at four things: `topo` plans what its shape asks for; the workers and the
 # pages that they touch first are where the plan says (test_workers); the packed weights are on the nodes of the workers that
 # multiply them (move_pages, asked by the engine itself); the logits are the bits that this machine gives.
-# Needs qemu-system-x86, busybox-static and cpio; fetches Debian's cloud kernel (apt-get download, not installed). Three minutes on two cores.
+# One more machine has a pool of 1 GiB pages, which the build machine has not: test_os_region uses it.
+# Needs qemu-system-x86, busybox-static and cpio; fetches Debian's cloud kernel (apt-get download, not installed). Four minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/release}
@@ -25,8 +26,8 @@ root=$work/root
 rm -rf "$root"
 mkdir -p "$root"/{bin,dev,proc,sys,tmp}
 cp "$(command -v busybox)" "$root/bin/busybox"
-cp "$build/modchip" "$build/tests/test_workers" models/tiny-dsv4.gguf "$root/bin/"
-ldd "$build/modchip" "$build/tests/test_workers" | grep -oE '/[^ ]+\.so[^ ]*' | sort -u | while read -r lib; do
+cp "$build/modchip" "$build/tests/test_workers" "$build/tests/test_os_region" models/tiny-dsv4.gguf "$root/bin/"
+ldd "$build/modchip" "$build/tests/test_workers" "$build/tests/test_os_region" | grep -oE '/[^ ]+\.so[^ ]*' | sort -u | while read -r lib; do
     mkdir -p "$root$(dirname "$lib")"
     cp -L "$lib" "$root$lib"
 done
@@ -37,6 +38,11 @@ busybox mount -t proc none /proc
 busybox mount -t sysfs none /sys
 busybox mount -t devtmpfs none /dev
 cd /tmp
+if busybox grep -q hugepagesz /proc/cmdline; then
+    /bin/test_os_region 2>&1
+    echo "REGION \$?"
+    busybox poweroff -f
+fi
 echo "TOPO \$(/bin/modchip topo --json)"
 /bin/test_workers 2>&1
 echo "WORKERS \$?"
@@ -81,9 +87,19 @@ node() { # node NUMBER CPUS MIB: the options of one node
 # shellcheck disable=SC2046  # lists of options
 machine 2nodes-smt 2 2 8 -cpu Skylake-Server -m 1024 -smp 16,sockets=2,cores=4,threads=2 $(node 0 0-7 512) $(node 1 8-15 512)
 # shellcheck disable=SC2046
-machine 4nodes 4 4 16 -cpu EPYC -m 1024 -smp 16,sockets=2,dies=2,cores=4,threads=1 \
-    $(node 0 0-3 256) $(node 1 4-7 256) $(node 2 8-11 256) $(node 3 12-15 256)
+machine 4nodes 4 4 16 -cpu EPYC -m 1280 -smp 16,sockets=2,dies=2,cores=4,threads=1 \
+    $(node 0 0-3 512) $(node 1 4-7 256) $(node 2 8-11 256) $(node 3 12-15 256)
 # shellcheck disable=SC2046
 machine memory-only-node 1 1 8 -cpu EPYC -m 1024 -smp 8,sockets=1,dies=1,cores=8,threads=1 $(node 0 0-7 768) \
     -object memory-backend-ram,id=m1,size=256M -numa node,nodeid=1,memdev=m1
+
+log=$work/1g-pages.log
+timeout 300 qemu-system-x86_64 -M q35 -accel tcg -nodefaults -serial stdio -display none -no-reboot -cpu EPYC -m 3072 -smp 2 -kernel "$kernel" \
+    -initrd "$work/initramfs.gz" -append "console=ttyS0 quiet panic=-1 hugepagesz=1G hugepages=1" </dev/null >"$log" 2>&1 || true
+if grep -q "^pages of 1 GiB: used" "$log" && grep -q "^REGION 0" "$log"; then
+    echo "1g-pages: regions take the page of 1 GiB first, lesser ones after it"
+else
+    failed=1
+    echo "1g-pages: FAILED, see $log"
+fi
 [ $failed = 0 ]

@@ -267,6 +267,32 @@ static void pools_of_2_mib_pages(void **state)
     assert_int_equal(small, 3);
     assert_int_equal(limited, 3);
 }
+
+/* 1 GiB pages come first where the pool has some (tests/emulated/run.sh boots a machine that does); elsewhere lesser pages take
+ * their place, and insisting on them is refused. */
+static void pages_of_1_gib(void **state)
+{
+    (void)state;
+    static const char pool[] = "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
+    const bool there = access(pool, R_OK) == 0 && get_number(pool) > 0;
+    const size_t gib = 1024 * MIB;
+    struct os_region_facts f;
+    struct mc_err err = {0};
+    struct os_region *r = NULL;
+    assert_int_equal(os_region_create(gib + 20 * MIB, OS_HUGE_AUTO, "test weights", &r, &err), MC_OK);
+    const size_t off = there ? 0 : gib; /* touching a gigabyte is slow, and no news without such a page */
+    assert_int_equal(os_region_touch(r, off, gib + 20 * MIB - off, &err), MC_OK);
+    os_region_facts_get(r, &f);
+    assert_int_equal(f.bytes[OS_PAGE_1G], there ? gib : 0);
+    assert_true(sum_of(&f) - f.bytes[OS_PAGE_1G] >= 20 * MIB);
+    for (size_t i = off; i < gib + 20 * MIB; i += 4096) assert_int_equal(os_region_data(r)[i]++, 0);
+    os_region_destroy(r);
+    printf("pages of 1 GiB: %s\n", there ? "used" : "none here");
+    if (there) return;
+    assert_int_not_equal(os_region_create(gib, OS_HUGE_1G, "test weights", &r, &err), MC_OK);
+    assert_non_null(strstr(err.msg, "1 GiB"));
+    assert_non_null(strstr(err.msg, "--hugepages auto"));
+}
 #endif
 
 int main(void)
@@ -279,6 +305,7 @@ int main(void)
         cmocka_unit_test(without_transparent_pages),
         cmocka_unit_test(an_ordinary_user_with_little_locked_memory),
         cmocka_unit_test(pools_of_2_mib_pages),
+        cmocka_unit_test(pages_of_1_gib),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
