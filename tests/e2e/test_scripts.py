@@ -9,6 +9,7 @@ A file of a described machine keeps whatever number is written into it, as a ker
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,7 +175,13 @@ echo "run:$*" >>"$LOG"
 cat "$MODCHIP_SYSROOT/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor" >>"$LOG"
 cat "$MODCHIP_SYSROOT/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages" >>"$LOG"
 if [ "$1" = chat ]; then cat >>"$LOG"; fi
-if [ "$1" = serve ]; then trap 'echo stopped >>"$LOG"; exit 7' TERM; echo up; while :; do sleep 0.05; done; fi
+if [ "$2" = interrupt ]; then # a shell could not catch what was ignored when it started
+    exec python3 -c 'import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(9))
+print("up", flush=True)
+time.sleep(60)'
+fi
+if [ "$2" = wait ]; then trap 'echo stopped >>"$LOG"; exit 7' TERM; echo up; while :; do sleep 0.05; done; fi
 exit 3
 """
 
@@ -225,13 +232,21 @@ class Launcher(Machine):
         self.untouched()
 
     def test_stopped_by_a_signal(self):
-        p = self.start("--setup", "serve")
+        p = self.start("--setup", "run", "wait")
         self.assertEqual(p.stdout.readline(), "up\n")
         self.assertEqual(self.governors(), ["performance"] * 3)
         p.terminate()
         self.assertEqual(p.wait(timeout=30), 7)
         p.communicate()
         self.assertTrue(self.get("log").endswith("stopped\n"))
+        self.untouched()
+
+    def test_interrupted_without_a_terminal(self):
+        p = self.start("--setup", "run", "interrupt", start_new_session=True)
+        self.assertEqual(p.stdout.readline(), "up\n")
+        p.send_signal(signal.SIGINT)  # to the launcher alone: it passes it on
+        self.assertEqual(p.wait(timeout=30), 9)
+        p.communicate()
         self.untouched()
 
     def test_reserved_before_is_left_alone(self):
@@ -262,7 +277,7 @@ class Launcher(Machine):
 
     def test_every_way_to_write_an_option(self):
         self.call("--setup", "run", "-p", "-m", "--model=A", "--ctx=9", "-t2", "--raw", "-n", "3", "--pin", "0,1", "--temp", "0", "--io", "mmap")
-        self.assertIn("plan:--json --quiet --model=A --ctx=9 -t2 --pin 0,1\n"
+        self.assertIn("plan:--json --quiet --model=A --ctx=9 -t2 --pin 0,1 --io mmap\n"
                       "doctor:--json --quiet --model=A --ctx=9 -t2 --pin 0,1 --io mmap --quick\nrun:run -p -m ", self.get("log"))
 
     def test_transparent_pages_need_no_pool(self):
@@ -284,7 +299,7 @@ class Launcher(Machine):
 
     def test_wrong_use(self):
         code, _, err = self.call("--setup", "inspect")
-        self.assertEqual((code, err), (2, "modchip.sh: --setup prepares run, chat, serve and bench; 'inspect' needs nothing\n"))
+        self.assertEqual((code, err), (2, "modchip.sh: --setup prepares run, chat and bench; 'inspect' needs nothing\n"))
         self.untouched()
 
 

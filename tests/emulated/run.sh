@@ -94,7 +94,7 @@ machine memory-only-node 1 1 8 -cpu EPYC -m 1024 -smp 8,sockets=1,dies=1,cores=8
     -object memory-backend-ram,id=m1,size=256M -numa node,nodeid=1,memdev=m1
 
 log=$work/1g-pages.log
-timeout 300 qemu-system-x86_64 -M q35 -accel tcg -nodefaults -serial stdio -display none -no-reboot -cpu EPYC -m 3072 -smp 2 -kernel "$kernel" \
+timeout 300 qemu-system-x86_64 -M q35 -accel tcg -nodefaults -serial stdio -display none -no-reboot -cpu max -m 4096 -smp 2 -kernel "$kernel" \
     -initrd "$work/initramfs.gz" -append "console=ttyS0 quiet panic=-1 hugepagesz=1G hugepages=1" </dev/null >"$log" 2>&1 || true
 if grep -q "^pages of 1 GiB: used" "$log" && grep -q "^REGION 0" "$log"; then
     echo "1g-pages: regions take the page of 1 GiB first, lesser ones after it"
