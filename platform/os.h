@@ -347,8 +347,6 @@ void os_args_utf8(int *argc, char ***argv);
 void os_interrupt_catch(void);
 bool os_interrupted(void);
 bool os_terminated(void);
-/* Catches SIGTERM and SIGHUP again, for a library has caught them meanwhile. Nothing on Windows. */
-void os_terminate_catch(void);
 /* As if SIGTERM had come; a read of standard input by the main thread ends. Done twice, the process ends. Threads: any, once
  * os_interrupt_catch was called. */
 void os_terminate(void);

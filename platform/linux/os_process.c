@@ -96,11 +96,6 @@ void os_interrupt_catch(void)
 {
     atomic_store_explicit(&interrupts, 0, memory_order_relaxed);
     catch_signal(SIGINT);
-    os_terminate_catch();
-}
-
-void os_terminate_catch(void)
-{
     catch_signal(SIGTERM);
     catch_signal(SIGHUP);
 }

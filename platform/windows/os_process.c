@@ -147,8 +147,6 @@ bool os_terminated(void)
     return atomic_load_explicit(&terminations, memory_order_relaxed) > 0;
 }
 
-void os_terminate_catch(void) {}
-
 int os_stdin_byte(unsigned timeout_ms)
 {
     (void)timeout_ms;

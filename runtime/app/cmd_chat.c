@@ -236,8 +236,7 @@ static char *read_plain_line(void)
 }
 
 #if CHAT_HAS_EDITLINE
-/* The next character for the line editor, as a code point; the end when the program shall end. The editor sends signals that it
- * catches on to the whole process group, which is right for those of the keyboard only. */
+/* The next character for the line editor, as a code point; the end when the program shall end. */
 static int read_key(FILE *in)
 {
     uint8_t bytes[4];
@@ -245,7 +244,6 @@ static int read_key(FILE *in)
     size_t n = 0, size;
     enum utf8_status status = UTF8_CUT;
     (void)in;
-    os_terminate_catch();
     while (status == UTF8_CUT && n < sizeof bytes) {
         int byte = OS_BYTE_NONE;
         while (byte == OS_BYTE_NONE && !os_interrupted()) byte = os_stdin_byte(100);
@@ -262,6 +260,7 @@ static char *read_line(const struct chat *c)
 #if CHAT_HAS_EDITLINE
     if (c->terminal) {
         rl_getc_function = read_key;
+        rl_catch_signals = 0; /* the editor would send those that it catches on to the whole process group */
         char *line = readline("> ");
         if (line && *line) add_history(line);
         return line;

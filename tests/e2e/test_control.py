@@ -195,7 +195,8 @@ class Control(Cli):
     def test_stop_while_somebody_may_type(self):
         for how in ("ctl", "term"):
             master, slave = pty.openpty()
-            p = subprocess.Popen([PROGRAM, "chat", "--think", "off"], stdin=slave, stdout=slave, stderr=slave, env={**self.env, "TERM": "dumb"}, cwd=self.dir)
+            p = subprocess.Popen([PROGRAM, "chat", "--think", "off"], stdin=slave, stdout=slave, stderr=slave, env={**self.env, "TERM": "dumb"}, cwd=self.dir,
+                                 start_new_session=True)
             self.running.append(p)
             os.close(slave)
             seen = b""
