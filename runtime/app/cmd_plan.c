@@ -60,6 +60,19 @@ static enum mc_code print_json(const struct forecast *f, struct mc_err *err)
         json_out_object_end(&j);
     }
     json_out_array_end(&j);
+    json_out_array(&j, "layers");
+    for (uint32_t il = 0; il < p->n_layer; il++) {
+        const struct plan_layer *const l = &p->layers[il];
+        json_out_object(&j, NULL);
+        json_out_uint(&j, "dense_bytes", l->dense_bytes);
+        json_out_uint(&j, "expert_bytes", l->expert_bytes);
+        json_out_uint(&j, "experts_bytes", l->expert_bytes * p->n_expert);
+        json_out_text(&j, "gate", l->gate);
+        json_out_text(&j, "up", l->up);
+        json_out_text(&j, "down", l->down);
+        json_out_object_end(&j);
+    }
+    json_out_array_end(&j);
     json_out_uint(&j, "ctx", p->n_ctx);
     json_out_uint(&j, "kv_bytes", p->session.kv_bytes);
     json_out_uint(&j, "activation_bytes", p->session.activation_bytes);
@@ -87,6 +100,29 @@ static double gb(uint64_t bytes)
     return (double)bytes * 1e-9;
 }
 
+static bool same_experts(const struct plan_layer *a, const struct plan_layer *b)
+{
+    return a->expert_bytes == b->expert_bytes && !strcmp(a->gate, b->gate) && !strcmp(a->up, b->up) &&
+           !strcmp(a->down, b->down);
+}
+
+/* Runs of layers with the same kind of experts, one line each. */
+static void print_layers(const struct engine_plan *p)
+{
+    for (uint32_t il = 0, end; il < p->n_layer; il = end) {
+        const struct plan_layer *const l = &p->layers[il];
+        uint64_t least = l->dense_bytes, most = l->dense_bytes;
+        for (end = il + 1; end < p->n_layer && same_experts(l, &p->layers[end]); end++) {
+            if (p->layers[end].dense_bytes < least) least = p->layers[end].dense_bytes;
+            if (p->layers[end].dense_bytes > most) most = p->layers[end].dense_bytes;
+        }
+        printf("  layers %2u to %-2u     %u experts of %.2f MB (%s %s %s), dense %.1f MB", il, end - 1, p->n_expert,
+               (double)l->expert_bytes * 1e-6, l->gate, l->up, l->down, (double)least * 1e-6);
+        if (most > least) printf(" to %.1f MB", (double)most * 1e-6);
+        printf("\n");
+    }
+}
+
 static void print_table(const struct forecast *f)
 {
     const struct engine_plan *const p = &f->plan;
@@ -98,6 +134,7 @@ static void print_table(const struct forecast *f)
         printf("  %-18s %10.3f %10.3f %10.3f %10.3f %10.4f\n", plan_class_name((enum plan_class_id)i), gb(c->file_bytes),
                gb(c->packed_bytes), gb(c->plain_bytes), gb(c->mapped_bytes), gb(c->token_bytes));
     }
+    print_layers(p);
     printf("context    %" PRIu32 " tokens: cache %.3f GB, activations %.3f GB\n", p->n_ctx, gb(p->session.kv_bytes),
            gb(p->session.activation_bytes));
     printf("needs      %.3f GB of %.3f GB: %s; %.3f GB of it asked for in huge pages\n", gb(p->need_bytes), gb(p->memory_bytes),

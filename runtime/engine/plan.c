@@ -38,6 +38,8 @@ static void add_matrix(void *user, const struct matrix *m, uint64_t memory, uint
     struct plan_class *const c = &w->plan->weights[m == &model->output ? PLAN_HEAD : is_routed ? PLAN_EXPERTS : PLAN_LAYERS];
     const uint64_t file = matrix_bytes(m), used = is_index_query(model, m) ? 0 : is_routed ? model->shape.n_used : 1;
     c->file_bytes += file;
+    for (uint32_t il = 0; !is_routed && il < model->shape.n_layer; il++)
+        if ((uintptr_t)m - (uintptr_t)&model->layers[il] < sizeof model->layers[il]) w->plan->layers[il].dense_bytes += file;
     if (!memory)
         c->mapped_bytes += file;
     else if (is_packed)
@@ -46,6 +48,19 @@ static void add_matrix(void *user, const struct matrix *m, uint64_t memory, uint
         c->plain_bytes += memory;
     c->token_bytes += copy / m->count * used;
     c->token_file_bytes += file / m->count * used;
+}
+
+static void add_layers(const struct model *m, struct engine_plan *p)
+{
+    p->n_layer = m->shape.n_layer;
+    p->n_expert = m->shape.n_expert;
+    for (uint32_t il = 0; il < p->n_layer; il++) {
+        const struct layer_weights *const L = &m->layers[il];
+        p->layers[il].gate = quant_info(L->gate.type)->name;
+        p->layers[il].up = quant_info(L->up.type)->name;
+        p->layers[il].down = quant_info(L->down.type)->name;
+        p->layers[il].expert_bytes = (matrix_bytes(&L->gate) + matrix_bytes(&L->up) + matrix_bytes(&L->down)) / p->n_expert;
+    }
 }
 
 /* What no product reads: all that the file has beside the matrices, all that a token reads beside them. */
@@ -148,6 +163,7 @@ enum mc_code engine_plan_make(const struct engine_options *opt, const struct ses
         p.streams = e->resident.streams;
         p.expert_cache_bytes = e->resident.expert_bytes;
         p.expert_all_bytes = e->facts.expert_all_bytes;
+        add_layers(&e->model, &p);
         add_rest(e, &p);
         fill_memory(&p);
     }

@@ -24,6 +24,13 @@ struct plan_class {
     uint64_t token_file_bytes;  /* the same, in the file's */
 };
 
+/* One layer, as the file has it. */
+struct plan_layer {
+    uint64_t dense_bytes;         /* matrices that every token reads */
+    uint64_t expert_bytes;        /* of one routed expert */
+    const char *gate, *up, *down; /* types of the routed experts */
+};
+
 struct engine_plan {
     const char *isa;
     unsigned n_threads;
@@ -41,6 +48,8 @@ struct engine_plan {
     bool fits;                   /* need_bytes <= memory_bytes */
     bool streams;                /* the routed experts are read while the model runs: expert_cache_bytes is their cache, */
     uint64_t expert_all_bytes;   /* which would take this for all of them */
+    uint32_t n_layer, n_expert;
+    struct plan_layer layers[MODEL_LAYERS_MAX];
 };
 
 const char *plan_class_name(enum plan_class_id id);

@@ -732,6 +732,9 @@ class Machine(Cli):
         self.assertTrue(0 < some["experts_cached_share"] < 1)
         self.assertTrue(0 < some["disk_bytes_per_token"] < some["bytes_per_token"])
         self.assertGreater(some["decode_tok_s"], 0)
+        layers = some["layers"]
+        self.assertEqual(sum(l["experts_bytes"] for l in layers), some["weights"][1]["file_bytes"])
+        self.assertEqual(sum(l["dense_bytes"] for l in layers), some["weights"][0]["file_bytes"])
         self.assertIn(b"streams ", self.ok("plan", "--expert-cache", "2M"))
         self.refused(1, "--memory: 1 MiB are too few", "plan", "--memory", "1M")
         self.refused(2, "not a size", "plan", "--memory", "lots")
