@@ -210,7 +210,8 @@ static enum mc_code wish_streaming(const struct engine_options *opt, struct engi
                    (unsigned long long)(s->most_bytes >> 20), (unsigned long long)(s->least_bytes >> 20) + 1);
 }
 
-static enum mc_code start_streaming(struct expert_cache_options *eo, struct engine *e, struct mc_err *err)
+/* asked: the user set a limit, so that this is no surprise. */
+static enum mc_code start_streaming(struct expert_cache_options *eo, bool asked, struct engine *e, struct mc_err *err)
 {
     struct expert_cache_facts f;
     double touch_s = 0;
@@ -222,7 +223,13 @@ static enum mc_code start_streaming(struct expert_cache_options *eo, struct engi
     e->facts.touch_s += touch_s;
     e->facts.expert_cache_bytes = f.slots_bytes;
     e->facts.expert_disk_gb_s = f.reads.gb_s;
-    mc_log(MC_LOG_INFO, "engine: streaming slots=%llu of=%llu mib=%llu io=%s direct=%d gb_s=%.2f touch_s=%.1f%s%s",
+    if (!asked)
+        mc_log(MC_LOG_WARN,
+               "engine: streaming: memory holds %.0f %% of the routed experts; the others are read from the disk while the "
+               "model runs",
+               100 * (double)f.n_slots / (double)f.n_experts);
+    mc_log(f.reads.direct ? MC_LOG_INFO : MC_LOG_WARN,
+           "engine: streaming slots=%llu of=%llu mib=%llu io=%s direct=%d gb_s=%.2f touch_s=%.1f%s%s",
            (unsigned long long)f.n_slots, (unsigned long long)f.n_experts, (unsigned long long)(f.slots_bytes >> 20),
            weights_io_name(f.reads.io), f.reads.direct, f.reads.gb_s, touch_s, f.reads.why[0] ? ": " : "", f.reads.why);
     return MC_OK;
@@ -265,7 +272,7 @@ enum mc_code engine_make_resident(const struct engine_options *opt, struct engin
     if (!code) code = wish_streaming(opt, e, layers, &eo, &ro, err);
     struct resident *const r = &e->resident;
     if (!code) code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
-    if (!code && r->streams && !foresee) code = start_streaming(&eo, e, err);
+    if (!code && r->streams && !foresee) code = start_streaming(&eo, ro.streaming.required, e, err);
     if (!code && e->experts && opt->keep_use) {
         struct mc_err why;
         if (gguf_kept_path(e->gguf, "experts", "use", e->use_path, sizeof e->use_path, &why)) {

@@ -154,7 +154,11 @@ static enum mc_code fit(struct plan *p, struct model *m, struct mc_err *err)
     if (experts_fit && p->layout == RESIDENT_AUTO) {
         p->layout = RESIDENT_FILE;
         walk(p, m);
-        if (!p->out->n_left) return MC_OK;
+        if (!p->out->n_left) {
+            mc_log(p->opt->foresee ? MC_LOG_INFO : MC_LOG_WARN, "engine: resident layout=file: the packed forms, which decode "
+                                                                "faster, do not fit; all weights stay as the file has them");
+            return MC_OK;
+        }
     }
     p->without_experts = true;
     p->budget = budget > s->least_bytes ? budget - s->least_bytes : 0;
