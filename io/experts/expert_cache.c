@@ -286,7 +286,8 @@ static size_t average_slice(const struct expert_cache *c)
     uint64_t sum = 0;
     for (unsigned il = 0; il < c->opt.n_layers; il++)
         for (unsigned p = 0; p < EXPERT_PIECES; p++) sum += c->layers[il].files.bytes[p];
-    return mc_round_up((size_t)(sum / (c->opt.n_layers * EXPERT_PIECES)), OS_READ_ALIGN);
+    const uint64_t n = (uint64_t)c->opt.n_layers * EXPERT_PIECES;
+    return mc_round_up((size_t)(sum / (n ? n : 1)), OS_READ_ALIGN);
 }
 
 enum mc_code expert_cache_start(struct expert_cache *c, const struct weights *w, struct mc_err *err)
