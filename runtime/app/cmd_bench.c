@@ -1,6 +1,6 @@
 /* cmd_bench.c - `modchip bench`: prefill, decode and loading, beside the memory bandwidth of the same run.
  *
- * One repeat is: memory bandwidth, prefill, decode; so all three see the same minutes of the machine. Every repeat starts from
+ * One repeat is: memory bandwidth, prefill, decode, bandwidth once more; so all see the same minutes of the machine. Every repeat starts from
  * the same state (a snapshot at --depth). One short round runs before anything counts. Bytes are counted from the tensors as
  * the file stores them plus the cache rows that a token in the middle of the measured stretch reads. */
 #include "io/gguf/gguf.h"
@@ -128,6 +128,9 @@ static enum mc_code measure(struct bench *b, struct mc_err *err)
         engine_streaming_get(b->engine, &between);
         if (!code && b->n_decode) code = decode(b, b->n_decode, &b->decode_s[i], err);
         add_streamed(&b->decoded, b->engine, &between, b->decode_s[i]);
+        /* The better of before and after: whoever else uses the bus makes it look slower than it is. */
+        const double after = memory_reader_measure(b->memory);
+        if (after > b->memory_gb_s[i]) b->memory_gb_s[i] = after;
         progress_update(&p, i + 1, b->n_repeats);
     }
     progress_end(&p);
