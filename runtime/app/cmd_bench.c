@@ -1,8 +1,8 @@
 /* cmd_bench.c - `modchip bench`: prefill, decode and loading, beside the memory bandwidth of the same run.
  *
- * One repeat is: memory bandwidth, prefill, decode, bandwidth once more; so all see the same minutes of the machine. Every repeat starts from
- * the same state (a snapshot at --depth). One short round runs before anything counts. Bytes are counted from the tensors as
- * the file stores them plus the cache rows that a token in the middle of the measured stretch reads. */
+ * One repeat is: memory bandwidth, prefill, decode, bandwidth once more; so all see the same minutes of the machine. Every
+ * repeat starts from the same state (a snapshot at --depth). One short round runs before anything counts. Bytes are counted
+ * from the tensors as the file stores them plus the cache rows that a token in the middle of the measured stretch reads. */
 #include "io/gguf/gguf.h"
 #include "platform/os.h"
 #include "runtime/app/bench_memory.h"
