@@ -211,7 +211,8 @@ static enum mc_code wish_streaming(const struct engine_options *opt, struct engi
 }
 
 /* asked: the user set a limit, so that this is no surprise. */
-static enum mc_code start_streaming(struct expert_cache_options *eo, bool asked, struct engine *e, struct mc_err *err)
+static enum mc_code start_streaming(struct expert_cache_options *eo, bool asked, const char *layout, struct engine *e,
+                                    struct mc_err *err)
 {
     struct expert_cache_facts f;
     double touch_s = 0;
@@ -223,6 +224,8 @@ static enum mc_code start_streaming(struct expert_cache_options *eo, bool asked,
     e->facts.touch_s += touch_s;
     e->facts.expert_cache_bytes = f.slots_bytes;
     e->facts.expert_disk_gb_s = f.reads.gb_s;
+    if (e->resident.n_packed && !strcmp(layout, "packed"))
+        mc_log(MC_LOG_WARN, "--layout packed: the routed experts are streamed, so they stay in the file's layout");
     if (!asked)
         mc_log(MC_LOG_WARN,
                "engine: streaming: memory holds %.0f %% of the routed experts; the others are read from the disk while the "
@@ -272,7 +275,8 @@ enum mc_code engine_make_resident(const struct engine_options *opt, struct engin
     if (!code) code = wish_streaming(opt, e, layers, &eo, &ro, err);
     struct resident *const r = &e->resident;
     if (!code) code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
-    if (!code && r->streams && !foresee) code = start_streaming(&eo, ro.streaming.required, e, err);
+    if (!code && r->streams && !foresee)
+        code = start_streaming(&eo, ro.streaming.required, opt->layout ? opt->layout : "auto", e, err);
     if (!code && e->experts && opt->keep_use) {
         struct mc_err why;
         if (gguf_kept_path(e->gguf, "experts", "use", e->use_path, sizeof e->use_path, &why)) {

@@ -145,7 +145,7 @@ static enum mc_code fit(struct plan *p, struct model *m, struct mc_err *err)
     const uint64_t budget = p->budget;
     const bool experts_fit = s->all_bytes <= s->most_bytes;
     if (!p->out->n_left && experts_fit) return MC_OK;
-    if (p->out->nodes.mode == NODES_MIRROR) {
+    if (p->out->n_left && p->out->nodes.mode == NODES_MIRROR) {
         nodes_without_mirror(&p->out->nodes);
         walk(p, m);
         if (!p->out->n_left && experts_fit) return MC_OK;
