@@ -45,7 +45,7 @@ step_check() {
 step_release() { build release && tests/check_objects.sh build/release && suite release; }
 step_clang() { build clang && suite clang -R 'kernels|golden'; }
 step_asan() { build asan && suite asan; }
-step_tsan() { build tsan && suite tsan -R 'workers|bit_equality|session|settings|control_file|control_socket|os_socket'; }
+step_tsan() { build tsan && suite tsan -R 'workers|bit_equality|session|settings|control_file|control_socket|os_socket|expert_cache|streaming'; }
 step_emulated() {
     local d=build/release
     [ -x $d/modchip ] || build release || return 1
