@@ -21,7 +21,6 @@ enum {
     SHELVES_MAX = 16,    /* more sizes share the next larger slots */
 };
 #define NONE UINT32_MAX
-static const double HALF_LIFE = 512; /* tokens */
 /* A wrong guess makes demands wait for its bytes, a right one saves the time that the disk would have been idle, which is
  * shorter: most must be right. Looked at every so many guesses; if they do not pay, nobody guesses for so many tokens. */
 enum { GUESS_WINDOW = 64, GUESS_PAUSE = 1024 };
@@ -255,7 +254,7 @@ enum mc_code expert_cache_create(const struct gguf *g, const struct expert_cache
     c->layers = calloc(opt->n_layers, sizeof *c->layers);
     c->experts = calloc(n, sizeof *c->experts);
     c->heap_place = malloc(n * sizeof *c->heap_place);
-    enum mc_code code = expert_rank_init(&c->rank, n, opt->half_life > 0 ? opt->half_life : HALF_LIFE, err);
+    enum mc_code code = expert_rank_init(&c->rank, n, EXPERT_HALF_LIFE, err);
     if (!code && (!c->layers || !c->experts || !c->heap_place))
         code = mc_fail(err, MC_ENOMEM, 0, "no memory for the list of experts");
     if (!code) {
@@ -436,7 +435,7 @@ enum expert_state expert_borrow(struct expert_cache *c, unsigned layer, uint32_t
     take_landed(c);
     const bool was_absent = x->state == ABSENT, was_ready = x->state == READY;
     if (was_absent) {
-        if (!disk_has_room(c)) return expert_reads_in_flight(c->reads) ? EXPERT_NO_ROOM : EXPERT_FAILED;
+        if (!disk_has_room(c) && expert_reads_in_flight(c->reads)) return EXPERT_NO_ROOM;
         uint32_t slot = take_slot(c, layer, HUGE_VAL);
         if (slot == NONE && c->n_kept) { /* demands come first */
             expert_forget_wishes(c);
@@ -621,6 +620,12 @@ enum mc_code expert_cache_warm(struct expert_cache *c, bool (*go_on)(void *user,
     return code;
 }
 
+void expert_foreseen(struct expert_cache *c, uint64_t n, uint64_t right)
+{
+    c->counts.foreseen += n;
+    c->counts.foreseen_right += right;
+}
+
 void expert_cache_pass(struct expert_cache *c, double tokens)
 {
     expert_rank_pass(&c->rank, tokens);
@@ -643,7 +648,6 @@ void expert_cache_facts_get(const struct expert_cache *c, struct expert_cache_fa
     out->n_slots = n_slots(c);
     out->n_experts = c->rank.n;
     out->n_pinned = c->n_pinned;
-    out->largest_expert_bytes = c->shelf[0].slot_bytes;
 }
 
 void expert_cache_counts_get(const struct expert_cache *c, struct expert_counts *out)

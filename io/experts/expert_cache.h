@@ -12,6 +12,7 @@
 #include "io/experts/expert_reads.h"
 
 enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PIECES };
+enum { EXPERT_HALF_LIFE = 512 /* tokens: expert_rank.h */ };
 
 struct expert_layer {
     size_t tensor_idx[EXPERT_PIECES]; /* stacked: n_expert slices of bytes[] each */
@@ -24,7 +25,6 @@ struct expert_cache_options {
     unsigned n_used;    /* experts that one token uses in a layer */
     uint64_t bytes;     /* of all slots */
     enum weights_io io; /* AUTO, URING, PREAD */
-    double half_life;   /* of expert_rank; 0: the default */
     enum os_hugepages huge;
     const struct stream_fault *fault; /* NULL but in tests */
 };
@@ -84,6 +84,9 @@ void expert_cache_uses(const struct expert_cache *c, float *use);
 MC_MUST_CHECK enum mc_code expert_cache_warm(struct expert_cache *c, bool (*go_on)(void *user, uint64_t done, uint64_t total),
                                              void *user, struct mc_err *err);
 
+/* Somebody foresaw n experts of a layer, and so many were right, whether or not anything had to be read for them: for the
+ * figures alone. */
+void expert_foreseen(struct expert_cache *c, uint64_t n, uint64_t right);
 /* n more tokens have passed. */
 void expert_cache_pass(struct expert_cache *c, double tokens);
 
@@ -93,16 +96,16 @@ void expert_cache_tell(struct expert_cache *c, void (*fn)(void *user, unsigned l
 struct expert_cache_facts {
     struct expert_reads_facts reads;
     uint64_t slots_bytes, n_slots, n_experts, n_pinned;
-    size_t largest_expert_bytes;
 };
 void expert_cache_facts_get(const struct expert_cache *c, struct expert_cache_facts *out);
 
 struct expert_counts {
-    uint64_t hits, misses;          /* demands: in memory; not (or not yet, when a wish had begun it) */
-    uint64_t bytes_read, busy_ns;   /* of the disk; busy: while at least one read was in flight */
-    uint64_t stall_ns;              /* of expert_wait */
-    uint64_t guesses, guesses_used; /* uncertain wishes that were read; and then demanded before they were evicted */
-    uint64_t retries;               /* reads that failed once */
+    uint64_t hits, misses;             /* demands: in memory; not (or not yet, when a wish had begun it) */
+    uint64_t bytes_read, busy_ns;      /* of the disk; busy: while at least one read was in flight */
+    uint64_t stall_ns;                 /* of expert_wait */
+    uint64_t guesses, guesses_used;    /* uncertain wishes that were read; and then demanded before they were evicted */
+    uint64_t retries;                  /* reads that failed once */
+    uint64_t foreseen, foreseen_right; /* of expert_foreseen */
 };
 void expert_cache_counts_get(const struct expert_cache *c, struct expert_counts *out);
 /* Of one layer: hits and misses. */

@@ -11,6 +11,8 @@
  * the order in which they were asked for and experts arrive one after the other instead of all at the end. */
 #include "io/experts/expert_reads.h"
 
+#include "io/weights/sources.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,20 +222,12 @@ void expert_reads_facts_get(const struct expert_reads *r, struct expert_reads_fa
 
 /* ---- measuring ------------------------------------------------------------------------------------------------------- */
 
-static unsigned largest_part(const struct gguf *g)
-{
-    unsigned best = 0;
-    for (unsigned p = 1; p < gguf_n_parts(g); p++)
-        if (gguf_part_size(g, p) > gguf_part_size(g, best)) best = p;
-    return best;
-}
-
 /* Reads blocks until `bytes` have come or `most_ns` have passed. */
 static enum mc_code run_blocks(struct expert_reads *r, uint8_t *dst, size_t dst_bytes, size_t block, uint64_t bytes,
                                uint64_t most_ns, double *gb_s, struct mc_err *err)
 {
     static const uint64_t stride = 7919; /* a prime: the places jump over the file and do not repeat soon */
-    const unsigned part = largest_part(r->g);
+    const unsigned part = sources_largest(r->g);
     const uint64_t n_file = gguf_part_size(r->g, part) / block, n_want = bytes / block;
     unsigned deep = (unsigned)(dst_bytes / block), in_flight = 0;
     enum mc_code code = MC_OK;
@@ -285,36 +279,12 @@ enum mc_code expert_reads_measure(struct expert_reads *r, uint8_t *dst, size_t d
 
 /* ---- opening --------------------------------------------------------------------------------------------------------- */
 
-static void close_sources(struct expert_reads *r)
-{
-    for (unsigned p = 0; r->source && p < gguf_n_parts(r->g); p++) os_source_close(r->source[p]);
-    free(r->source);
-    r->source = NULL;
-}
-
-static enum mc_code open_sources(struct expert_reads *r, bool direct, struct mc_err *err)
-{
-    r->source = calloc(gguf_n_parts(r->g), sizeof(struct os_source *));
-    enum mc_code code = r->source ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "no memory to read experts");
-    for (unsigned p = 0; !code && p < gguf_n_parts(r->g); p++) {
-        struct os_file *f = NULL;
-        code = gguf_part_file(r->g, p, &f, err);
-        if (code) break;
-        if (os_file_size(f) != gguf_part_size(r->g, p))
-            code = mc_fail(err, MC_EIO, 0, "%s: its size changes while it is opened", os_file_path(f));
-        if (!code) code = os_source_open(f, direct, &r->source[p], err);
-        os_file_close(f);
-    }
-    if (code) close_sources(r);
-    r->facts.direct = direct;
-    return code;
-}
-
 /* Everything that a way needs, or nothing. */
 static enum mc_code open_way(struct expert_reads *r, bool ring, bool direct, const struct stream_fault *fault, uint8_t *dst,
                              struct mc_err *err)
 {
-    enum mc_code code = open_sources(r, direct, err);
+    enum mc_code code = sources_open(r->g, direct, &r->source, err);
+    r->facts.direct = direct;
     if (code) return code;
     for (r->n_free = 0; r->n_free < READS; r->n_free++) r->free[r->n_free] = READS - 1 - r->n_free;
     r->asked.got = r->landed.got = 0;
@@ -324,16 +294,13 @@ static enum mc_code open_way(struct expert_reads *r, bool ring, bool direct, con
     atomic_store_explicit(&r->stop, false, memory_order_relaxed);
     r->facts.io = ring ? WEIGHTS_URING : WEIGHTS_PREAD;
     code = stream_create(ring ? STREAM_RING : STREAM_THREADS, DEPTH, fault, &r->stream, err);
-    if (!code && ring && !fault) { /* a ring that reads, not only one that can be made */
-        const struct stream_read x = {r->source[0], 0, dst, OS_READ_ALIGN, 1};
-        code = stream_start(r->stream, 0, &x, err);
-        if (!code) code = stream_finish(r->stream, 0, err);
-    }
+    if (!code && ring && !fault) code = stream_prove(r->stream, r->source[0], dst, err);
     if (!code) code = os_thread_start(reader_thread, r, "expert-reader", &r->reader, err);
     if (!code) return MC_OK;
     stream_destroy(r->stream);
     r->stream = NULL;
-    close_sources(r);
+    sources_close(r->g, r->source);
+    r->source = NULL;
     return code;
 }
 
@@ -354,7 +321,8 @@ static void close_way(struct expert_reads *r)
     }
     stream_destroy(r->stream);
     r->stream = NULL;
-    close_sources(r);
+    sources_close(r->g, r->source);
+    r->source = NULL;
 }
 
 static void note(struct expert_reads *r, const char *text)
@@ -377,7 +345,7 @@ static const struct way ways[] = {
 static enum mc_code choose(struct expert_reads *r, enum weights_io io, uint8_t *dst, size_t dst_bytes, size_t block,
                            const struct stream_fault *fault, struct mc_err *err)
 {
-    const bool measures = io == WEIGHTS_AUTO && !fault && gguf_part_size(r->g, largest_part(r->g)) >= PROBE_FILE_MIN;
+    const bool measures = io == WEIGHTS_AUTO && !fault && gguf_part_size(r->g, sources_largest(r->g)) >= PROBE_FILE_MIN;
     struct mc_err why = {.code = MC_OK};
     double best_gb_s = 0;
     size_t best = ARRAY_LEN(ways);

@@ -182,6 +182,13 @@ enum mc_code stream_finish(struct stream *s, unsigned slot, struct mc_err *err)
     return hand_back(x, err);
 }
 
+enum mc_code stream_prove(struct stream *s, struct os_source *source, void *block, struct mc_err *err)
+{
+    const struct stream_read r = {source, 0, block, OS_READ_ALIGN, 1};
+    const enum mc_code code = stream_start(s, 0, &r, err);
+    return code ? code : stream_finish(s, 0, err);
+}
+
 enum mc_code stream_take(struct stream *s, unsigned *slot, struct mc_err *err)
 {
     for (;;) {

@@ -42,6 +42,8 @@ MC_MUST_CHECK enum mc_code stream_start(struct stream *s, unsigned slot, const s
 /* Waits for the read of this slot, which is free afterwards. Errors: MC_EIO naming file and place. */
 MC_MUST_CHECK enum mc_code stream_finish(struct stream *s, unsigned slot, struct mc_err *err);
 
+/* Reads one block of OS_READ_ALIGN bytes into `block`: a ring that can be made may still refuse to read. Nothing in flight. */
+MC_MUST_CHECK enum mc_code stream_prove(struct stream *s, struct os_source *source, void *block, struct mc_err *err);
 /* Waits for any read: *slot is its number, which is free afterwards, and the result is that read's, as of stream_finish. After
  * stream_wake *slot is STREAM_NONE with MC_OK; with an error it means that the queue itself is broken. */
 enum { STREAM_NONE = STREAM_SLOTS_MAX };

@@ -7,6 +7,7 @@
  * A range that goes to its final place is the same with the window's memory being that place. */
 #include "io/weights/intake.h"
 
+#include "io/weights/sources.h"
 #include "platform/base/log.h"
 
 #include <stdio.h>
@@ -47,32 +48,6 @@ static uint8_t *slot_at(const struct intake *in, unsigned lane, unsigned slot)
 
 /* ---- opening --------------------------------------------------------------------------------------------------------- */
 
-static void close_sources(const struct intake *in, struct os_source **source)
-{
-    for (unsigned p = 0; source && p < gguf_n_parts(in->g); p++) os_source_close(source[p]);
-    free(source);
-}
-
-static enum mc_code open_sources(const struct intake *in, bool direct, struct os_source ***out, struct mc_err *err)
-{
-    struct os_source **const source = calloc(gguf_n_parts(in->g), sizeof *source);
-    enum mc_code code = source ? MC_OK : mc_fail(err, MC_ENOMEM, 0, "no memory to read weights");
-    for (unsigned p = 0; !code && p < gguf_n_parts(in->g); p++) {
-        struct os_file *f = NULL;
-        code = gguf_part_file(in->g, p, &f, err);
-        if (code) break;
-        if (os_file_size(f) != gguf_part_size(in->g, p))
-            code = mc_fail(err, MC_EIO, 0, "%s: its size changes while it is opened", os_file_path(f));
-        if (!code) code = os_source_open(f, direct, &source[p], err);
-        os_file_close(f);
-    }
-    if (code)
-        close_sources(in, source);
-    else
-        *out = source;
-    return code;
-}
-
 static void close_streams(struct intake *in)
 {
     for (unsigned i = 0; i < in->opt.lanes; i++) {
@@ -86,11 +61,7 @@ static enum mc_code open_streams(struct intake *in, enum stream_way way, struct 
     enum mc_code code = MC_OK;
     for (unsigned i = 0; i < in->opt.lanes && !code; i++)
         code = stream_create(way, in->opt.slots, in->opt.fault, &in->stream[i], err);
-    if (!code && way == STREAM_RING && !in->opt.fault) { /* a ring that reads, not only one that can be made */
-        const struct stream_read r = {in->source[0], 0, in->memory, OS_READ_ALIGN, 1};
-        code = stream_start(in->stream[0], 0, &r, err);
-        if (!code) code = stream_finish(in->stream[0], 0, err);
-    }
+    if (!code && way == STREAM_RING && !in->opt.fault) code = stream_prove(in->stream[0], in->source[0], in->memory, err);
     if (code) close_streams(in);
     in->facts.io = way == STREAM_RING ? WEIGHTS_URING : WEIGHTS_PREAD;
     return code;
@@ -100,14 +71,6 @@ static void note(struct intake *in, const char *text)
 {
     const size_t n = strlen(in->facts.why);
     snprintf(in->facts.why + n, sizeof in->facts.why - n, "%s%s", n ? "; " : "", text);
-}
-
-static unsigned largest_part(const struct gguf *g)
-{
-    unsigned best = 0;
-    for (unsigned p = 1; p < gguf_n_parts(g); p++)
-        if (gguf_part_size(g, p) > gguf_part_size(g, best)) best = p;
-    return best;
 }
 
 /* GB/s of n blocks of a file on lane 0, at the numbers in `at`; several in flight. */
@@ -149,7 +112,7 @@ static unsigned choose_blocks(const struct intake *in, unsigned part, bool cache
 
 enum mc_code intake_measure(struct intake *in, uint64_t bytes, double *gb_s, struct mc_err *err)
 {
-    const unsigned part = largest_part(in->g), most = (unsigned)(bytes / in->opt.block_bytes);
+    const unsigned part = sources_largest(in->g), most = (unsigned)(bytes / in->opt.block_bytes);
     uint64_t *const at = malloc((most + 1) * sizeof *at);
     if (!at) return mc_fail(err, MC_ENOMEM, 0, "no memory to measure the disk");
     const unsigned n = choose_blocks(in, part, false, most, at);
@@ -173,14 +136,14 @@ static double cached_share(const struct intake *in)
 /* Shall ranges that the cache holds come from there? Measured where that pays. */
 static enum mc_code choose_cache(struct intake *in, struct mc_err *err)
 {
-    const unsigned part = largest_part(in->g);
+    const unsigned part = sources_largest(in->g);
     uint64_t at[PROBE_BLOCKS];
     char text[160];
     if (in->facts.cached_share < 0.02) {
         note(in, "the files are not cached");
         return MC_OK;
     }
-    enum mc_code code = open_sources(in, false, &in->cached, err);
+    enum mc_code code = sources_open(in->g, false, &in->cached, err);
     if (code || !in->cached) return code;
     const unsigned n = choose_blocks(in, part, true, PROBE_BLOCKS, at);
     if (n < PROBE_BLOCKS / 4 || gguf_part_size(in->g, part) < PROBE_FILE_MIN) {
@@ -213,11 +176,11 @@ static enum mc_code choose_way(struct intake *in, struct mc_err *err)
 static enum mc_code choose(struct intake *in, struct mc_err *err)
 {
     struct mc_err why = {.code = MC_OK};
-    enum mc_code code = open_sources(in, true, &in->source, &why);
+    enum mc_code code = sources_open(in->g, true, &in->source, &why);
     in->facts.direct = !code;
     if (code == MC_EUNSUPPORTED) {
         note(in, "the file system has no direct reads");
-        code = open_sources(in, false, &in->source, &why);
+        code = sources_open(in->g, false, &in->source, &why);
     }
     if (code && err) *err = why;
     if (!code) code = choose_way(in, err);
@@ -269,8 +232,8 @@ void intake_close(struct intake *in)
 {
     if (!in) return;
     if (in->stream) close_streams(in);
-    close_sources(in, in->source);
-    close_sources(in, in->cached);
+    sources_close(in->g, in->source);
+    sources_close(in->g, in->cached);
     free(in->stream);
     free(in->taken);
     os_mem_free(in->memory, in->memory_bytes);

@@ -13,7 +13,9 @@ static struct engine_streaming combine(const struct engine_streaming *a, const s
                                      a->stall_ns + s * b->stall_ns,
                                      a->guesses + s * b->guesses,
                                      a->guesses_used + s * b->guesses_used,
-                                     a->retries + s * b->retries};
+                                     a->retries + s * b->retries,
+                                     a->foreseen + s * b->foreseen,
+                                     a->foreseen_right + s * b->foreseen_right};
 }
 
 struct engine_streaming streaming_since(const struct engine_streaming *now, const struct engine_streaming *before)
@@ -47,5 +49,6 @@ void streaming_json(struct json_out *j, const struct engine_streaming *n)
     json_out_num(j, "stall_s", (double)n->stall_ns * 1e-9);
     json_out_uint(j, "guesses", n->guesses);
     json_out_uint(j, "guesses_used", n->guesses_used);
+    json_out_num(j, "guess_recall", n->foreseen ? (double)n->foreseen_right / (double)n->foreseen : (double)NAN);
     json_out_uint(j, "retries", n->retries);
 }

@@ -147,6 +147,8 @@ static void write_streaming(const struct talk_control *c, const struct engine_fa
     json_out_num(j, "expert_disk_gb_s_measured", f->expert_disk_gb_s);
     json_out_uint(j, "expert_guesses_total", s.guesses);
     json_out_uint(j, "expert_guesses_used_total", s.guesses_used);
+    json_out_uint(j, "expert_foreseen_total", s.foreseen);
+    json_out_uint(j, "expert_foreseen_right_total", s.foreseen_right);
     json_out_uint(j, "expert_cache_bytes", f->expert_cache_bytes);
 }
 

@@ -416,14 +416,15 @@ void engine_streaming_publish(struct engine *e)
     struct expert_counts n;
     if (!e->experts) return;
     expert_cache_counts_get(e->experts, &n);
-    const uint64_t now[] = {n.hits, n.misses, n.bytes_read, n.busy_ns, n.stall_ns, n.guesses, n.guesses_used, n.retries};
+    const uint64_t now[] = {n.hits,    n.misses,       n.bytes_read, n.busy_ns,  n.stall_ns,
+                            n.guesses, n.guesses_used, n.retries,    n.foreseen, n.foreseen_right};
     for (size_t i = 0; i < ARRAY_LEN(now); i++) atomic_store_explicit(&e->streamed[i], now[i], memory_order_relaxed);
 }
 
 void engine_streaming_get(const struct engine *e, struct engine_streaming *out)
 {
-    uint64_t *const to[] = {&out->hits,     &out->misses,  &out->bytes_read,   &out->busy_ns,
-                            &out->stall_ns, &out->guesses, &out->guesses_used, &out->retries};
+    uint64_t *const to[] = {&out->hits,    &out->misses,       &out->bytes_read, &out->busy_ns,  &out->stall_ns,
+                            &out->guesses, &out->guesses_used, &out->retries,    &out->foreseen, &out->foreseen_right};
     _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->streamed), "every counter has its place");
     for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->streamed[i], memory_order_relaxed);
 }

@@ -124,12 +124,13 @@ uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t
 
 /* What streaming has done since the engine was opened, as of the last chunk; all 0 where it does not stream. Any thread. */
 struct engine_streaming {
-    uint64_t hits, misses;          /* uses of an expert by a token or a chunk: it was in memory, or not */
-    uint64_t bytes_read;            /* of the file */
-    uint64_t busy_ns;               /* while the disk was asked for something */
-    uint64_t stall_ns;              /* while computing waited for it */
-    uint64_t guesses, guesses_used; /* experts that were read because they were likely; those that were used then */
-    uint64_t retries;               /* reads that failed once */
+    uint64_t hits, misses;             /* uses of an expert by a token or a chunk: it was in memory, or not */
+    uint64_t bytes_read;               /* of the file */
+    uint64_t busy_ns;                  /* while the disk was asked for something */
+    uint64_t stall_ns;                 /* while computing waited for it */
+    uint64_t guesses, guesses_used;    /* experts that were read because they were likely; those that were used then */
+    uint64_t retries;                  /* reads that failed once */
+    uint64_t foreseen, foreseen_right; /* experts of a next layer that were foreseen; those that it then chose */
 };
 void engine_streaming_get(const struct engine *e, struct engine_streaming *out);
 /* Of one layer, 0 .. n_layer-1. Between calls of sessions only. */

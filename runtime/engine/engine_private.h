@@ -20,7 +20,7 @@ struct engine {
     struct expert_cache *experts; /* NULL: the routed experts are not streamed */
     char use_path[1200];          /* of the uses of its experts; empty: they are not kept */
     /* struct engine_streaming in the order of its members, published by the thread that runs a session (relaxed). */
-    _Atomic uint64_t streamed[8];
+    _Atomic uint64_t streamed[10];
     struct workers *team;
     struct settings_box *settings;
     /* struct engine_counts in the order of its members; added to by the thread that runs a session, read by any (relaxed). */

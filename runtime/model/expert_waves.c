@@ -41,8 +41,9 @@ void waves_layer(const struct layer_weights *L, struct flow *f)
     v->n_waves = 0;
     v->guessing = false;
     if (!v->cache || f->n > 1) return;
-    for (uint32_t i = 0; i < v->n_guess; i++) v->n_right += v->state[v->guess[i]] == WAVE_ASK;
-    v->n_guessed += v->n_guess;
+    uint32_t right = 0;
+    for (uint32_t i = 0; i < v->n_guess; i++) right += v->state[v->guess[i]] == WAVE_ASK;
+    expert_foreseen(v->cache, v->n_guess, right);
     v->n_guess = 0;
     if (L->il + 1 == s->n_layer || L[1].hash_ids || !expert_guesses_pay(v->cache)) return;
     v->guessing = (act_kind(&L[1].router) & ~moe_input_kinds(L)) == 0;

@@ -27,7 +27,6 @@ struct expert_waves {
     uint32_t n_waves;              /* of this layer so far */
     bool first, last;              /* the wave at hand; after the last nothing is left */
     bool failed;                   /* an expert could not be read: the rest of the chunk is worthless */
-    uint64_t n_guessed, n_right;   /* experts guessed, and those chosen then, whether or not anything had to be read */
 };
 
 /* A chunk begins: experts that are known from its tokens (hash layers) are asked for. */
@@ -39,7 +38,7 @@ void waves_layer(const struct layer_weights *L, struct flow *f);
 void waves_next(const struct layer_weights *L, struct flow *f);
 /* The layer is done: gives back, and asks for what the next layer may want. */
 void waves_end(const struct layer_weights *L, struct flow *f);
-/* The matrix of an expert of this wave and the first of its rows in it. piece: 0 gate, 1 up, 2 down. */
+/* The matrix of an expert of this wave and the first of its rows in it. piece: EXPERT_GATE, EXPERT_UP, EXPERT_DOWN. */
 const struct matrix *wave_matrix(const struct flow *f, const struct matrix *W, uint32_t e, unsigned piece, uint32_t *first_row);
 
 #endif

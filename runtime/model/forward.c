@@ -1,6 +1,7 @@
 /* forward.c - see forward.h: the story of a chunk, and the memory it needs. */
 #include "runtime/model/forward.h"
 
+#include "io/experts/expert_cache.h"
 #include "platform/os.h"
 
 #include <string.h>
@@ -151,7 +152,7 @@ static void layout_moe(struct arena *a, struct flow *f, const struct model_shape
     f->moe_up = take(a, (uint64_t)s->n_expert + 1, sizeof *f->moe_up);
     f->h_done = take(a, slots * ((s->d_expert + ACT_BLOCK - 1) / ACT_BLOCK), sizeof *f->h_done);
     f->waves.state = take(a, s->n_expert, 1);
-    f->waves.streamed = take(a, 3 * (uint64_t)s->n_expert, sizeof *f->waves.streamed);
+    f->waves.streamed = take(a, EXPERT_PIECES * (uint64_t)s->n_expert, sizeof *f->waves.streamed);
     f->waves.guess_logits = take_floats(a, 1, s->n_expert);
     f->waves.guess_scores = take_floats(a, 1, s->n_expert);
     f->moe_in = take(a, 2 * (uint64_t)s->n_expert + 3, sizeof *f->moe_in);

@@ -15,6 +15,8 @@
  * two and quantises the block for down. A worker's home has the same rows of both, so that is the one that computed them. */
 #include "runtime/model/forward.h"
 
+#include "io/experts/expert_cache.h"
+
 #include <string.h>
 
 unsigned moe_input_kinds(const struct layer_weights *L)
@@ -144,10 +146,10 @@ static void list_shared(const struct layer_weights *L, struct flow *f, const str
 static void list_expert(const struct layer_weights *L, struct flow *f, const struct layer_dials *d, uint32_t e)
 {
     const struct model_shape *s = &f->model->shape;
-    const struct product gate = expert_product(f, &L->gate, 0, e, &f->u, f->expert_tokens, f->h.f, s->d_expert);
-    const struct product up = expert_product(f, &L->up, 1, e, &f->u, f->expert_tokens, f->up, s->d_expert);
+    const struct product gate = expert_product(f, &L->gate, EXPERT_GATE, e, &f->u, f->expert_tokens, f->h.f, s->d_expert);
+    const struct product up = expert_product(f, &L->up, EXPERT_UP, e, &f->u, f->expert_tokens, f->up, s->d_expert);
     list_pair(f, gate, up, d->rows_exps, f->expert_slots[f->expert_first[e]], &f->gated[0]);
-    f->moe_out[f->n_moe_out++] = expert_product(f, &L->down, 2, e, &f->h, f->expert_slots, f->expert_out, s->d_model);
+    f->moe_out[f->n_moe_out++] = expert_product(f, &L->down, EXPERT_DOWN, e, &f->h, f->expert_slots, f->expert_out, s->d_model);
 }
 
 /* The task lists of the next wave; one worker only. The shared expert goes with the first. */

@@ -14,7 +14,6 @@
 #include <math.h>
 
 enum { TOKENS = 1500 };
-static const double half_life = 512; /* of expert_cache.c */
 
 struct recording {
     uint32_t *id; /* experts in the order of their use */
@@ -74,7 +73,7 @@ static double hits_ours(const struct recording *r, uint32_t slots)
     struct expert_rank rank;
     uint32_t *at = calloc(slots + 1, sizeof *at), *place = malloc(r->n_all * sizeof *place), now = 0;
     size_t hits = 0;
-    assert_int_equal(expert_rank_init(&rank, r->n_all, half_life, NULL), MC_OK);
+    assert_int_equal(expert_rank_init(&rank, r->n_all, EXPERT_HALF_LIFE, NULL), MC_OK);
     struct expert_heap h = {.rank = &rank, .at = at, .place = place};
     for (uint32_t i = 0; i < r->n_all; i++) place[i] = UINT32_MAX;
     for (size_t i = 0; i < r->n; i++) {
