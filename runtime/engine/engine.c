@@ -1,7 +1,7 @@
 /* engine.c - opens a model: engine_open is the list of steps, engine_close the list backwards. See engine.h. */
 #include "runtime/engine/engine_private.h"
 
-#include "io/gguf/gguf_hash.h"
+#include "io/gguf/gguf.h"
 #include "io/weights/weights.h"
 #include "kernels/cpu_flags.h"
 #include "platform/base/log.h"
@@ -189,55 +189,6 @@ static enum mc_code ceiling_of(const struct engine_options *opt, uint64_t sessio
     return MC_OK;
 }
 
-/* How the routed experts would be streamed. */
-static enum mc_code wish_streaming(const struct engine_options *opt, struct engine *e, struct expert_layer *layers,
-                                   struct expert_cache_options *eo, struct resident_options *ro, struct mc_err *err)
-{
-    struct resident_streaming *const s = &ro->streaming;
-    s->most_bytes = opt->expert_cache_given ? opt->expert_cache_bytes : UINT64_MAX;
-    s->required = opt->memory_bytes || opt->expert_cache_given;
-    if (ro->io == WEIGHTS_MMAP && s->required)
-        return mc_fail(err, MC_EARG, 0, "--io mmap leaves memory to the system; --memory and --expert-cache need another --io");
-    s->allowed = ro->io != WEIGHTS_MMAP && streaming_describe(&e->model, e->gguf, e->weights, layers, eo);
-    if (!s->allowed) return MC_OK;
-    expert_cache_sizes(eo, &s->least_bytes, &s->all_bytes);
-    e->facts.expert_all_bytes = s->all_bytes;
-    eo->io = ro->io;
-    eo->huge = ro->huge;
-    eo->fault = opt->disk_fault;
-    if (s->most_bytes >= s->least_bytes) return MC_OK;
-    return mc_fail(err, MC_EARG, 0, "--expert-cache: %llu MiB are too few; this model needs at least %llu MiB",
-                   (unsigned long long)(s->most_bytes >> 20), (unsigned long long)(s->least_bytes >> 20) + 1);
-}
-
-/* asked: the user set a limit, so that this is no surprise. */
-static enum mc_code start_streaming(struct expert_cache_options *eo, bool asked, const char *layout, struct engine *e,
-                                    struct mc_err *err)
-{
-    struct expert_cache_facts f;
-    double touch_s = 0;
-    eo->bytes = e->resident.expert_bytes;
-    const enum mc_code code = streaming_open(eo, e->gguf, e->weights, e->team, &e->experts, &touch_s, err);
-    if (code) return code;
-    expert_cache_facts_get(e->experts, &f);
-    e->facts.streams = true;
-    e->facts.touch_s += touch_s;
-    e->facts.expert_cache_bytes = f.slots_bytes;
-    e->facts.expert_disk_gb_s = f.reads.gb_s;
-    if (e->resident.n_packed && !strcmp(layout, "packed"))
-        mc_log(MC_LOG_WARN, "--layout packed: the routed experts are streamed, so they stay in the file's layout");
-    if (!asked)
-        mc_log(MC_LOG_WARN,
-               "engine: streaming: memory holds %.0f %% of the routed experts; the others are read from the disk while the "
-               "model runs",
-               100 * (double)f.n_slots / (double)f.n_experts);
-    mc_log(f.reads.direct ? MC_LOG_INFO : MC_LOG_WARN,
-           "engine: streaming slots=%llu of=%llu mib=%llu io=%s direct=%d gb_s=%.2f touch_s=%.1f%s%s",
-           (unsigned long long)f.n_slots, (unsigned long long)f.n_experts, (unsigned long long)(f.slots_bytes >> 20),
-           weights_io_name(f.reads.io), f.reads.direct, f.reads.gb_s, touch_s, f.reads.why[0] ? ": " : "", f.reads.why);
-    return MC_OK;
-}
-
 /* The free memory is that of the machine or of this process's cgroup, whichever is less. */
 enum mc_code engine_make_resident(const struct engine_options *opt, struct engine *e, const struct resident_foresee *foresee,
                                   struct mc_err *err)
@@ -272,20 +223,10 @@ enum mc_code engine_make_resident(const struct engine_options *opt, struct engin
     struct expert_cache_options eo = {0};
     struct expert_layer *const layers = calloc(e->model.shape.n_layer, sizeof *layers);
     if (!code && !layers) code = mc_fail(err, MC_ENOMEM, 0, "out of memory for the engine");
-    if (!code) code = wish_streaming(opt, e, layers, &eo, &ro, err);
+    if (!code) code = streaming_wish(opt, e, layers, &eo, &ro, err);
     struct resident *const r = &e->resident;
     if (!code) code = resident_create(&e->model, &e->kern, e->gguf, e->weights, e->team, &ro, r, err);
-    if (!code && r->streams && !foresee)
-        code = start_streaming(&eo, ro.streaming.required, opt->layout ? opt->layout : "auto", e, err);
-    if (!code && e->experts && opt->keep_use) {
-        struct mc_err why;
-        if (gguf_kept_path(e->gguf, "experts", "use", e->use_path, sizeof e->use_path, &why)) {
-            mc_log(MC_LOG_WARN, "engine: streaming: uses of experts are not kept: %s", why.msg);
-            e->use_path[0] = '\0';
-        } else {
-            code = streaming_recall(e->experts, e->use_path, &e->model.shape, opt->progress, opt->progress_user, err);
-        }
-    }
+    if (!code && r->streams && !foresee) code = streaming_start(opt, &eo, ro.streaming.required, e, err);
     free(layers);
     if (e->ceiling && !foresee) weights_forget_all(e->weights);
     if (code || foresee) return code;
@@ -367,8 +308,7 @@ void engine_close(struct engine *e)
 {
     if (!e) return;
     if (e->team) workers_destroy(e->team);
-    if (e->experts && e->use_path[0]) streaming_keep(e->experts, e->use_path, &e->model.shape);
-    expert_cache_destroy(e->experts);
+    streaming_end(e);
     resident_destroy(&e->resident);
     settings_box_destroy(e->settings);
     if (e->bound) model_unbind(&e->model);
@@ -409,36 +349,6 @@ void engine_counts_get(const struct engine *e, struct engine_counts *out)
                             &out->tokens_appended, &out->append_ns,    &out->decode_ns};
     _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->counts), "every counter has its place");
     for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->counts[i], memory_order_relaxed);
-}
-
-void engine_streaming_publish(struct engine *e)
-{
-    struct expert_counts n;
-    if (!e->experts) return;
-    expert_cache_counts_get(e->experts, &n);
-    const uint64_t now[] = {n.hits,    n.misses,       n.bytes_read, n.busy_ns,  n.stall_ns,
-                            n.guesses, n.guesses_used, n.retries,    n.foreseen, n.foreseen_right};
-    for (size_t i = 0; i < ARRAY_LEN(now); i++) atomic_store_explicit(&e->streamed[i], now[i], memory_order_relaxed);
-}
-
-void engine_streaming_get(const struct engine *e, struct engine_streaming *out)
-{
-    uint64_t *const to[] = {&out->hits,    &out->misses,       &out->bytes_read, &out->busy_ns,  &out->stall_ns,
-                            &out->guesses, &out->guesses_used, &out->retries,    &out->foreseen, &out->foreseen_right};
-    _Static_assert(ARRAY_LEN(to) == ARRAY_LEN(e->streamed), "every counter has its place");
-    for (size_t i = 0; i < ARRAY_LEN(to); i++) *to[i] = atomic_load_explicit(&e->streamed[i], memory_order_relaxed);
-}
-
-void engine_streaming_layer(const struct engine *e, uint32_t layer, uint64_t *hits, uint64_t *misses)
-{
-    *hits = *misses = 0;
-    if (e->experts) expert_cache_layer_counts(e->experts, layer, hits, misses);
-}
-
-enum mc_code engine_streaming_measure(struct engine *e, uint64_t bytes, double *gb_s, struct mc_err *err)
-{
-    *gb_s = 0;
-    return e->experts ? expert_cache_measure(e->experts, bytes, gb_s, err) : MC_OK;
 }
 
 uint64_t engine_rows_saving(const struct engine *e, uint32_t rows_exps, uint32_t rows_shexp)
