@@ -170,13 +170,14 @@ static void pass_ring(struct walk *w, const struct kv_ring *r, uint32_t from, ui
     for (uint32_t p = from; p < to; p++) pass(w, kv_ring_row(r, p), r->row_bytes);
 }
 
-static void pass_halves(struct walk *w, const struct kv_cache *c, uint32_t n)
+/* What continuing at n needs, in front of position to[kind]. */
+static void pass_halves(struct walk *w, const struct kv_cache *c, uint32_t n, const uint32_t to[2])
 {
     for (uint32_t il = 0; il < c->shape->n_layer; il++) {
         const struct kv_layer *l = &c->layers[il];
-        const uint32_t from = half_from(n, c->shape->ratio[il] == 128);
-        if (l->has_comp) pass_ring(w, &l->half, from, n);
-        if (l->has_index) pass_ring(w, &l->index_half, from, n);
+        const unsigned kind = c->shape->ratio[il] == 128;
+        if (l->has_comp) pass_ring(w, &l->half, half_from(n, kind), to[kind]);
+        if (l->has_index) pass_ring(w, &l->index_half, half_from(n, kind), to[kind]);
     }
 }
 
@@ -191,7 +192,7 @@ static void pass_state(struct walk *w, const struct kv_cache *c, uint32_t n)
         pass(w, l->comp, (size_t)(n / ratio) * c->raw_row_bytes);
         if (l->has_index) pass(w, l->index, (size_t)(n / ratio) * c->index_row_bytes);
     }
-    pass_halves(w, c, n);
+    pass_halves(w, c, n, (const uint32_t[2]){n, n});
 }
 
 uint64_t kv_cache_save_bytes(const struct kv_cache *c)
@@ -218,19 +219,36 @@ void kv_cache_load(struct kv_cache *c, const void *src, uint32_t n)
     c->half_floor[1] = half_from(n, 1);
 }
 
-void kv_cache_hold(struct kv_cache *c)
+/* Halves in front of to[kind] are those whose rows a chunk of n tokens overwrites: none for a short one, such as every token of
+ * an answer. */
+static void overwritten(const struct kv_cache *c, uint32_t n, uint32_t to[2])
+{
+    for (unsigned kind = 0; kind < 2; kind++) {
+        to[kind] = sub_or_0(c->n + n, half_rows(kind ? 128 : 4));
+        if (to[kind] > c->n) to[kind] = c->n;
+    }
+}
+
+void kv_cache_hold(struct kv_cache *c, uint32_t n)
 {
     struct walk w = {.mem = c->held};
-    pass_halves(&w, c, c->n);
+    uint32_t to[2];
+    overwritten(c, n, to);
+    pass_halves(&w, c, c->n, to);
 }
 
 /* The rings of raw rows have room for a whole chunk beside the window; those of halves were held. */
 void kv_cache_give_up(struct kv_cache *c, uint32_t n)
 {
     struct walk w = {.mem = c->held, .load = true};
-    pass_halves(&w, c, c->n);
+    uint32_t to[2];
+    overwritten(c, n, to);
+    pass_halves(&w, c, c->n, to);
     c->raw_floor = max_u32(c->raw_floor, sub_or_0(c->n + n, raw_rows(c)));
-    for (unsigned kind = 0; kind < 2; kind++) c->half_floor[kind] = max_u32(c->half_floor[kind], half_from(c->n, kind));
+    for (unsigned kind = 0; kind < 2; kind++) { /* from half_from on they were put back */
+        const uint32_t from = half_from(c->n, kind);
+        c->half_floor[kind] = max_u32(c->half_floor[kind], to[kind] < from ? to[kind] : from);
+    }
 }
 
 uint64_t kv_cache_token_bytes(const struct kv_cache *c, uint32_t position)

@@ -71,9 +71,9 @@ void kv_cache_deinit(struct kv_cache *c);
 
 /* n tokens were written behind the held ones. */
 void kv_cache_advance(struct kv_cache *c, uint32_t n);
-/* kv_cache_hold keeps what a chunk behind the held tokens may overwrite of theirs; kv_cache_give_up, after a chunk of n <=
- * n_batch tokens was written in part and is not to count, puts it back. */
-void kv_cache_hold(struct kv_cache *c);
+/* kv_cache_hold keeps what a chunk of n <= n_batch tokens behind the held ones will overwrite of theirs; kv_cache_give_up,
+ * after the chunk was written in part and is not to count, puts it back. */
+void kv_cache_hold(struct kv_cache *c, uint32_t n);
 void kv_cache_give_up(struct kv_cache *c, uint32_t n);
 /* True when setting the token count to n needs nothing to be run again. */
 bool kv_cache_can_rewind(const struct kv_cache *c, uint32_t n);

@@ -256,7 +256,7 @@ static enum mc_code run_chunk(struct session *s, const int32_t *ids, size_t at, 
     f->go_on = s->progress && n > 1 ? layer_done : NULL;
     f->go_on_user = &waiting;
     atomic_store_explicit(&f->stop_at, UINT32_MAX, memory_order_relaxed);
-    kv_cache_hold(&s->kv);
+    kv_cache_hold(&s->kv, n);
     const uint64_t begin_ns = os_clock_ns();
     take_settings(s, l);
     for (uint32_t t = 0; !code && (!walked || t < n);) {
