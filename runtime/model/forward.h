@@ -131,6 +131,7 @@ void forward_head(void *flow, struct worker *w);
  *   hyper_in 2
  *   moe 4           router logits -> choice and list; -> gate and up, SwiGLU, quantised; -> down; -> sum over the experts
  *                   (where rows are left out three more: -> choice of rows; -> up; -> SwiGLU of these)
+ *                   (streamed experts: the last three once more for each further wave)
  *   hyper_turn 1
  * In front of one behind which a known matrix is read each worker asks for the first lines of its home there (product_ask). */
 
